@@ -58,7 +58,7 @@ displays.register(
     Run="pyprof2.reports.notebook.run_html",
     JobOfRanks="pyprof2.reports.notebook.ranks_html",
     Summary="pyprof2.reports.notebook.summary_html",
-    plot="pyprof2.reports.plots.Plots",
+    plot="pyprof2.reports.notebook_plots.Plots",
 )
 
 

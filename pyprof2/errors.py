@@ -42,7 +42,7 @@ class SchemaError(StoreError):
 
 
 class RemoteError(Pyprof2Error):
-    """A place far away cannot be read or written: no connection, no rights, nothing there."""
+    """A remote store or file cannot be read or written: no connection, no rights, nothing there."""
 
 
 class MemoryShortError(Pyprof2Error, MemoryError):

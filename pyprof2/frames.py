@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 STACK_SEPARATOR: Final = " > "
-"""What stands between the lines of a stack that is shown, the outermost of which is the first."""
+"""The separator of the lines of a stack that is shown, the outermost first."""
 
 _FRAME: Final = re.compile(r"(?P<path>.+?)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
 _LIBRARY: Final = re.compile(
@@ -184,7 +184,7 @@ _END: Final = re.compile(r"\r\n|\n|\r")
 
 
 class Code(TypedDict):
-    """What is known of a file of code.
+    """The facts of a file of code.
 
     Attributes:
         path: as the recording names it.

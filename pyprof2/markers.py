@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 VERSION: Final = 2
-"""The version of the format that is written. In version 1 steps have their numbers in the text."""
+"""The version of the format. In version 1 the numbers of steps stand in the text."""
 
 VERSIONS: Final = (1, VERSION)
 """Those that are read. Texts of another version are not parsed."""
@@ -149,7 +149,7 @@ StepEvent: TypeAlias = Literal["begins", "over", "stepped", "batch", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a marker says; None where it says nothing.
+    """The content of a marker; None where it says nothing.
 
     Attributes:
         kind: what it marks.
@@ -347,7 +347,7 @@ _Blocks = Annotated[tuple[_Block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)]
 _Weight = tuple[str, str, _Address, _Bytes, _Bytes | None, _Bytes | None, str | None]
 _Weights = Annotated[tuple[_Weight, ...], msgspec.Meta(max_length=WEIGHTS_AT_MOST)]
 _Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
-# The limits are of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
+# Limits of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
 _Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
 _Joules = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Bandwidth = Annotated[float, msgspec.Meta(gt=0, le=1e14)]

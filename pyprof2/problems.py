@@ -182,7 +182,7 @@ PYPROF_TOO_LONG: Final = _register(
     "pyprof-too-long", "a marker of PyProf's that is too long: dropped"
 )
 
-# Left out by the profiler, or gone wrong elsewhere.
+# Events that the profiler left out, and problems elsewhere.
 LAUNCHED_EARLY: Final = _register(
     "launched-early",
     "GPU work launched before the first recorded call: its launch is not in the file",
@@ -245,7 +245,7 @@ class Skipped:
 
     @property
     def text(self) -> str:
-        """What `check` says."""
+        """The sentence in `check`."""
         return self.what if self.may_matter else f"{self.what}, which no number needs"
 
 

@@ -1,4 +1,4 @@
-"""What a parser hands over: the raw tables of one process, spooled to disk.
+"""The output of a parser: the raw tables of one process, spooled to disk.
 
 A parser appends whole columns, chunk by chunk, in the order of its file; `Recording` gives them
 back as Arrow tables, in any selection of columns. Rows are not yet sorted, numbered or linked.
@@ -38,7 +38,7 @@ ANNOTATED_INPUTS: Final = "inputs of op calls"
 ANNOTATED_STEPS: Final = "steps"
 ANNOTATED_RANK: Final = "the rank"
 ANNOTATED_PEAKS: Final = "peaks of the CPU"
-"""What only markers may say: the keys of `Recording.annotated`."""
+"""Facts that only markers may state: the keys of `Recording.annotated`."""
 
 UNNAMED_DOMAIN: Final = "(unnamed)"
 """The `domain` of ranges in one whose name was not recorded."""

@@ -1,4 +1,4 @@
-"""What an op was called with: the canonical form that parsers write and cost formulas read.
+"""The arguments of an op: the canonical form that parsers write and cost formulas read.
 
 A signature is an op's name and its inputs in the order of the op's schema. An input is a tensor,
 a list of tensors, a scalar value (number, bool, text, or a list of them), or None: not given or

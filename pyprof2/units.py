@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a number is divided by before it is shown, and what is then written beside it."""
+    """The divisor of a number before it is shown, and the label beside it."""
 
     label: str
     size: int

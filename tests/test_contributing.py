@@ -11,7 +11,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 TEXT: Final = (ROOT / "CONTRIBUTING.rst").read_text(encoding="utf-8")
 PATHS: Final = sorted(
-    set(re.findall(r"``((?:analysis|parsers|pyprof2|tests|docs)/[\w/.]*)``", TEXT))
+    set(re.findall(r"``((?:analysis|parsers|pyprof2|tests|docs|web)/[\w/.]*)``", TEXT))
 )
 
 
@@ -28,6 +28,14 @@ def test_what_contributing_names_is_there(path: str) -> None:
         pytest.param("parsers/formats.py", "FORMATS: Final", id="the list of formats"),
         pytest.param("parsers/formats.py", "TraceFormat(", id="a format"),
         pytest.param("pyprof2/tables.py", "Column(", id="a column"),
+        pytest.param(
+            "analysis/summaries/profile_columns.py", "SUMMARY_COLUMNS: Final", id="a column of prof"
+        ),
+        pytest.param("analysis/linking/activities.py", "LINKS: Final", id="a link"),
+        pytest.param("analysis/time/causes.py", "CAUSES: Final", id="a cause of idle time"),
+        pytest.param("pyprof2/lsp/hover.py", "def hover_text(", id="hover text"),
+        pytest.param("pyprof2/lsp/costs.py", "VALUES: Final", id="a number of hover text"),
+        pytest.param("pyprof2/reports/notebook_plots.py", "class Plots", id="a plot"),
         pytest.param("pyprof2/cli/check.py", "def add_to(", id="a command"),
         pytest.param("pyprof2/problems.py", "_register(", id="a problem"),
         pytest.param("analysis/summaries/checks.py", "advice_on.", id="advice"),

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 FOLDERS: Final = (
-    "pyprof2/reports", "pyprof2/lsp", "pyprof2/cli", "docs", "web", "README.rst",
-    "CONTRIBUTING.rst",
+    "pyprof2/reports", "pyprof2/lsp", "pyprof2/cli", "docs", "web", "editors/vscode/src",
+    "README.rst", "CONTRIBUTING.rst",
 )  # fmt: skip
 """Where to look."""
 
-_SUFFIXES: Final = (".py", ".rst", ".js", ".md")
+_SUFFIXES: Final = (".py", ".rst", ".js", ".ts", ".md")
 _SKIPPED: Final = ("node_modules", "__pycache__")
 
 

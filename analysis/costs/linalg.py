@@ -27,7 +27,7 @@ from pyprof2.analysis.costs.operands import (
     total,
     value,
 )
-from pyprof2.analysis.costs.registry import Cost, cost_of, refuse
+from pyprof2.analysis.costs.registry import Cost, cost_of
 from pyprof2.analysis.costs.sizes import Size
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ class Summary(Displayed, dict[str, Any]):
 
 
 class Pictures(Protocol):
-    """The pictures of a run, figures of plotly: see `pyprof2.reports.plots.Plots`."""
+    """The pictures of a run, figures of plotly: see `pyprof2.reports.notebook_plots.Plots`."""
 
     def roofline(self) -> Figure:
         """Return a dot for each signature under the roofs of the device."""

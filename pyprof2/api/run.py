@@ -172,7 +172,7 @@ class Run(Displayed):
     def plot(self) -> Pictures:
         """Pictures for notebooks, `roofline`, `timeline`, `steps` and `idle`; they need plotly.
 
-        See `pyprof2.reports.plots.Plots`.
+        See `pyprof2.reports.notebook_plots.Plots`.
         """
         pictures: Pictures = shown("plot", self)
         return pictures

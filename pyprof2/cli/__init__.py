@@ -214,7 +214,7 @@ class _PrintCompletion(argparse.Action):
         for command in [parser, *commands]:
             for action in command._actions:  # noqa: SLF001
                 if action.type in (Path, place):
-                    action.complete = shtab.FILE  # type: ignore[attr-defined]
+                    action.complete = shtab.FILE
         print(shtab.complete(parser, str(values)))
         parser.exit()
 
@@ -235,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = args.verbose
         _run(args)
         sys.stdout.flush()
-    except SystemExit as stop:  # argparse has said what is wrong, or shown the help
+    except SystemExit as stop:  # argparse has printed the error, or the help
         return _flush(stop.code)
     except BrokenPipeError:
         return _flush(FINE)
@@ -315,7 +315,7 @@ def _terminate(number: int, _frame: object) -> NoReturn:
 
 
 def _explain(error: KeyboardInterrupt | Pyprof2Error | OSError) -> tuple[int, str]:
-    """Return the exit code and the line that says what is wrong."""
+    """Return the exit code and the line of the error."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if isinstance(error, OSError):
@@ -325,7 +325,7 @@ def _explain(error: KeyboardInterrupt | Pyprof2Error | OSError) -> tuple[int, st
 
 
 def _flush(code: str | int | None) -> int:
-    """Write out what is left; a reader that has gone away is not an error."""
+    """Flush stdout; a reader that has gone away is not an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -117,7 +117,7 @@ def add_span(
 def add_top(
     command: argparse.ArgumentParser | argparse._ArgumentGroup, meaning: str = "only N rows"
 ) -> None:
-    """Declare how much to show at most; `meaning` says of what."""
+    """Declare the most rows to show; `meaning` is the help."""
     command.add_argument("--top", type=positive, metavar="N", help=meaning)
 
 
@@ -138,7 +138,7 @@ def add_file(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: 
 
 
 def add_format(command: argparse.ArgumentParser) -> None:
-    """Declare the form of what is written."""
+    """Declare the form of the output."""
     command.add_argument(
         "--format",
         choices=files.FORMATS,

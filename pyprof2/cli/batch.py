@@ -77,7 +77,7 @@ def _add_questions(command: argparse.ArgumentParser) -> None:
         "--memory",
         type=arguments.byte_count,
         metavar="SIZE",
-        help="of the device, such as 80GB or 79.1GiB",
+        help="memory of the device, such as 80GB or 79.1GiB",
     )
     capacity.add_argument("--device", metavar="NAME", help="the device, such as A100-80")
     command.add_argument(
@@ -148,7 +148,7 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what other batch sizes take.
+    """Show time and memory of other batch sizes.
 
     Raises:
         UsageError, CaptureError: the arguments do not go together, or what is to run is missing.

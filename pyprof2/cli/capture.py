@@ -94,7 +94,7 @@ def add_to(commands: arguments.Commands) -> None:
 
 
 def _add_recording(command: argparse.ArgumentParser) -> None:
-    """Declare who records what, and where to."""
+    """Declare the profiler, its options, and the output."""
     profiler = command.add_mutually_exclusive_group()
     profiler.add_argument(
         "--nsys",
@@ -137,7 +137,7 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
 
 
 def _add_script(command: argparse.ArgumentParser) -> None:
-    """Declare what runs, as for python itself."""
+    """Declare the script, as for python itself."""
     kind = command.add_mutually_exclusive_group()
     kind.add_argument(
         "-m", "--module", action="store_true", help="SCRIPT is a module, as with python -m"
@@ -151,7 +151,7 @@ def _add_script(command: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="OPTION",
-            help=f"of the Python that runs the script, as python -{flag}",
+            help=f"option of the Python that runs the script, as python -{flag}",
         )
     # All that follows the script is its own, `--` too.
     script = command.add_argument(
@@ -262,7 +262,7 @@ def _record(
         return _start(args, _python(args, f"--trace={unfinished}", *memory, *of_entry))
     window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={WINDOW}@{DOMAIN}"]
     profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={unfinished.with_suffix('')}"]
-    # nsys forgets the exit code of what it runs when it gets a signal itself.
+    # nsys forgets the exit code of its program when it gets a signal itself.
     code_file = folder / "exit-code"
     code = _start(args, [*profile, *_python(args, f"--exit-code={code_file}", *of_entry)])
     return int(code_file.read_text()) if code == 0 and code_file.is_file() else code
@@ -300,7 +300,7 @@ def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
 
 
 def _move(written: Path, output: Path) -> None:
-    """Move what was written to where it belongs."""
+    """Move a file to its output."""
     if isinstance(output, Address):
         from pyprof2.store.remote import send
 

@@ -1,4 +1,4 @@
-"""`pyprof2 check`: what a recording has and lacks, and how to record what it lacks."""
+"""`pyprof2 check`: the facts of a recording, missing ones, and how to record those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pyprof2 compare`: what makes one run slower than another."""
+"""`pyprof2 compare`: why one run is slower than another."""
 
 from __future__ import annotations
 

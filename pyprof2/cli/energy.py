@@ -44,14 +44,14 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         "--price",
         type=_price,
         metavar="N",
-        help="of an hour of all machines that the job runs on, in any currency",
+        help="price of an hour of all machines that the job runs on, in any currency",
     )
     command.add_argument(
         "--grams-per-kwh",
         type=_grams,
         metavar="N",
-        help="of CO2 and the like, of the electricity; your supplier, or the statistics of your "
-        "country, say it",
+        help="carbon intensity of the electricity, in grams of CO2 equivalent; your supplier, or "
+        "the statistics of your country, state it",
     )
     command.add_argument(
         "--pue",
@@ -65,7 +65,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         type=arguments.positive,
         default=1,
         metavar="N",
-        help="of N steps, such as those of an epoch; default: of one",
+        help="show N steps, such as those of an epoch; default: one",
     )
     arguments.add_format(command)
     arguments.add_output(command)
@@ -85,13 +85,13 @@ def _pue(text: str) -> float:
 
     value = arguments.not_negative(text, "a power usage effectiveness")
     if value < 1:
-        msg = f"{text!r} is less than 1: a building uses no less than the machines in it"
+        msg = f"{text!r} is less than 1: no power usage effectiveness (PUE) is"
         raise argparse.ArgumentTypeError(msg)
     return value
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what the steps of `args.inputs` take."""
+    """Show time, energy, carbon and money of the steps of `args.inputs`."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.spending import Rates
     from pyprof2.api.run import load

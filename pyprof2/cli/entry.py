@@ -44,7 +44,7 @@ def add_to(command: argparse.ArgumentParser, *names: str, batch: bool = True) ->
             help="its batch size; default: that of its input provider",
         )
     group.add_argument(
-        "--on", *names, choices=("cpu",), help="run on the CPU what it asks of a GPU that is there"
+        "--on", *names, choices=("cpu",), help="run on the CPU what the code asks of a GPU"
     )
     group.add_argument(
         "--threads",
@@ -53,7 +53,7 @@ def add_to(command: argparse.ArgumentParser, *names: str, batch: bool = True) ->
         help="threads that share the work of an op on the CPU",
     )
     group.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="that one process may take"
+        "--timeout", type=_seconds, metavar="SECONDS", help="most time of one process"
     )
 
 

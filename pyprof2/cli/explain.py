@@ -1,4 +1,4 @@
-"""`pyprof2 explain`: all that is known of one kernel or op, and what it rests on."""
+"""`pyprof2 explain`: the facts of one kernel or op, and their evidence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def add_to(commands: arguments.Commands) -> None:
         metavar="kernel:N|op:N",
         help="the row: its kernel_id or op_id, as prof shows them",
     )
-    command.add_argument("--rank", type=int, metavar="N", help="whose, where there are several")
+    command.add_argument(
+        "--rank", type=int, metavar="N", help="rank of the row, where there are several"
+    )
     arguments.add_roofs(command)
     command.add_argument(
         "--format", choices=explanation.FORMATS, default="text", help="default: text"

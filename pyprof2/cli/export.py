@@ -96,7 +96,7 @@ def _add_kinds(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--of",
         choices=_OF,
-        help="what stacks are made of: layers (the default) or lines, each ending with the op, or "
+        help="frames of the stacks: layers (the default) or lines, each ending with the op, or "
         "ops, ending with the kernel",
     )
     command.add_argument(
@@ -118,7 +118,7 @@ def _add_step_options(command: argparse.ArgumentParser, *, report: bool = True) 
     group.add_argument(
         "--device",
         metavar="NAME",
-        help="whose memory: cuda:0, cpu; default: the GPU of which most is allocated",
+        help="device whose memory is written: cuda:0, cpu; default: the GPU with most allocated",
     )
     arguments.add_ledger(group)
     group.add_argument(

@@ -58,7 +58,7 @@ def add_to(commands: arguments.Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what the lines of code in `args.input` cost."""
+    """Show the costs of the lines of code in `args.input`."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.line_profile import LineQuery
     from pyprof2.api.run import load

@@ -25,7 +25,7 @@ def add_to(commands: arguments.Commands) -> None:
         "code. An editor starts it; see the page on editors for how. Nothing of the workspace "
         "runs before you allow it.",
     )
-    # Editors' clients add it to what they start.
+    # Editors' clients add it to the command.
     command.add_argument("--stdio", action="store_true", help="the default, and all there is")
     command.set_defaults(run=run)
 

@@ -16,7 +16,7 @@ _WARNINGS_SHOWN: Final = 3
 
 
 def warn(lines: Sequence[str], path: Path) -> None:
-    """Say on stderr what is wrong with the recording at `path`, the first few things."""
+    """Print the first few problems of the recording at `path` to stderr."""
     name = clean(str(path))
     for line in lines[:_WARNINGS_SHOWN]:
         print(f"pyprof2: {name}: {clean(line)}", file=sys.stderr)
@@ -27,6 +27,6 @@ def warn(lines: Sequence[str], path: Path) -> None:
 
 
 def say_why_empty(why: str | None, path: Path) -> None:
-    """Say on stderr why there is nothing to show of `path`; None: there is something."""
+    """Print to stderr why there is nothing to show of `path`; None: there is something."""
     if why is not None:
         print(f"pyprof2: {clean(str(path))}: {why}", file=sys.stderr)

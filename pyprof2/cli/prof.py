@@ -177,7 +177,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
-    """Show the profile that `query` asks for, and on stderr what makes it less than whole."""
+    """Show the profile that `query` asks for, and on stderr problems of the recording."""
     from pyprof2.cli.deferred import defer_pandas
     from pyprof2.reports.profile import Profile
 

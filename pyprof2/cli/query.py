@@ -30,7 +30,7 @@ _SELECTORS: Final = ("rank", "step", *_PATTERNS, "direction", "category", "strea
 
 
 def read_query(args: argparse.Namespace) -> Query:
-    """Return what `args` ask for.
+    """Return `args` as a query.
 
     Raises:
         UsageError: a name is unknown, a regular expression malformed, or options exclude each

@@ -71,7 +71,7 @@ def _factor(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show what changes to `args.input` would gain."""
+    """Show the gains of changes to `args.input`."""
     target = arguments.target_of(args)
     asked = args.scale or args.rank is not None or args.transfers is not None
     if not (asked or args.ideal or args.overlap):

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyprof2.lsp import batch_size
-from pyprof2.lsp.anchors import Anchor, anchors, split_hashes
 from pyprof2.lsp.costs import total, totals_of_lines
-from pyprof2.lsp.outline import outline, parsed
-from pyprof2.lsp.text import Text
+from pyprof2.lsp.outline import Anchor, anchors, outline, parsed, split_hashes
+from pyprof2.lsp.positions import Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pyprof2.lsp.outline import Scope
 
 
-class Line(TypedDict):
+class LineCosts(TypedDict):
     """The costs of a line; lines from 0.
 
     Attributes:
@@ -62,7 +61,7 @@ class Analysis(TypedDict):
         is_program: whether it could be parsed.
     """
 
-    lines: list[Line]
+    lines: list[LineCosts]
     functions: list[Function]
     candidates: list[list[Any]]
     is_program: bool
@@ -104,10 +103,10 @@ def analyse(
     )
 
 
-def _lines(places: Sequence[Anchor], costs: FileCosts) -> list[Line]:
+def _lines(places: Sequence[Anchor], costs: FileCosts) -> list[LineCosts]:
     known = dict(totals_of_lines(costs["nodes"]))
     return [
-        Line(
+        LineCosts(
             now=place.now,
             recorded=place.recorded,
             fresh=place.is_fresh,

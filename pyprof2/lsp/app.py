@@ -27,7 +27,7 @@ Answer = dict[str, Any]
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
 CHANGED: Final = "pyprof2/changed"
-"""Sent to an editor with a panel when what the panel shows may be out of date."""
+"""Sent to an editor with a panel when the panel may be out of date."""
 
 
 def answers(table: dict[str, Callable[..., Any]], name: str) -> Callable[[Handler], Handler]:

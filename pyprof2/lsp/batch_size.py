@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.lsp.text import Text
+    from pyprof2.lsp.positions import Text
 
 _NAME: Final = re.compile(
     r"(?:(?:per_device_|micro_|global_|local_|mini_?)?(?:train(?:ing)?_)?)?batch_?size|bs|bsz",

@@ -117,7 +117,7 @@ def _short(path: str, root: str | None) -> str:
 
 
 def _rest(session: Session, costs: Costs) -> Iterator[Row]:
-    """Yield what no line of the files has: roots of the tree that are no file."""
+    """Yield the rows that no file has: roots of the tree that are no file."""
     for at in hierarchy.children(costs, -1):
         row = hierarchy.branch(session, costs, at)
         if row.kind != FILE and row.time:

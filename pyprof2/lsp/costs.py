@@ -276,7 +276,7 @@ def _layers(run: Run) -> dict[str, str]:
 
 
 def _tree(profile: LineProfile) -> list[list[Any]]:
-    """Return the largest branches, each after what it is in, with new numbers."""
+    """Return the largest branches, each after its parent, with new numbers."""
     table = profile.table
     kept = table.nlargest(_MOST_BRANCHES, "time_ns").index.sort_values()
     number = {int(at): new for new, at in enumerate(kept)}

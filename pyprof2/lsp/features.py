@@ -89,7 +89,7 @@ def total(function: Function, costs: Costs, threshold: float) -> str:
 
 
 def symbols(session: Session, file: File) -> list[lsp.DocumentSymbol]:
-    """Return functions and classes, each with its total, in what they are in."""
+    """Return functions and classes, each with its total, nested as in the code."""
     costs = session.costs
     roots: list[lsp.DocumentSymbol] = []
     by_name: dict[str, lsp.DocumentSymbol] = {}

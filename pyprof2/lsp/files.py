@@ -9,15 +9,15 @@ from lsprotocol import types as lsp
 from pygls.workspace import TextDocument
 
 from pyprof2.lsp.batch_size import Candidate
+from pyprof2.lsp.positions import LineEdit, Text, TextPosition, change_between
 from pyprof2.lsp.shown import time_of
-from pyprof2.lsp.text import Change, Place, Text, change_between
 
 if TYPE_CHECKING:
-    from pyprof2.lsp.analysis import Analysis, Function, Line
+    from pyprof2.lsp.analysis import Analysis, Function, LineCosts
 
 
 class Document(TextDocument):
-    """A document whose lines end where the protocol says; see `pyprof2.lsp.text`.
+    """A document whose lines end where the protocol says; see `pyprof2.lsp.positions`.
 
     Attributes:
         text: of the current version.
@@ -45,7 +45,7 @@ class Document(TextDocument):
             self.text = Text(change.text)
             return
         start, end = (
-            self.text.index(Place(each.line, each.character), self.encoding)
+            self.text.index(TextPosition(each.line, each.character), self.encoding)
             for each in (change.range.start, change.range.end)
         )
         self.text = self.text.replaced(start, max(start, end), change.text)
@@ -64,7 +64,7 @@ class Document(TextDocument):
     def end_of_line(self, line: int) -> lsp.Position:
         """Return the end of a line."""
         text = self.text.lines[line]
-        return lsp.Position(*self.text.in_units(Place(line, len(text)), self.encoding))
+        return lsp.Position(*self.text.in_units(TextPosition(line, len(text)), self.encoding))
 
 
 @dataclass
@@ -76,7 +76,7 @@ class View:
         functions: all of the file.
     """
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[LineCosts] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
 
     @classmethod
@@ -84,7 +84,7 @@ class View:
         """Return the view of an analysis of this very text."""
         return cls(analysis["lines"], analysis["functions"])
 
-    def after(self, change: Change) -> View:
+    def after(self, change: LineEdit) -> View:
         """Return it moved with an edit: all stale, without what the edit touched."""
         lines = [
             moved for line in self.lines if (moved := _moved(line, ("now",), change)) is not None
@@ -96,18 +96,18 @@ class View:
         ]
         return View(lines, functions)
 
-    def at(self, line: int) -> Line | None:
+    def at(self, line: int) -> LineCosts | None:
         """Return the costs of a line."""
         return next((each for each in self.lines if each["now"] == line), None)
 
-    def largest(self, threshold_ns: float, most: int) -> list[Line]:
+    def largest(self, threshold_ns: float, most: int) -> list[LineCosts]:
         """Return the lines with the most time, in order of the text."""
         found = [line for line in self.lines if time_of(line["values"]) >= max(1, threshold_ns)]
         found.sort(key=lambda line: -time_of(line["values"]))
         return sorted(found[:most], key=lambda line: line["now"])
 
 
-def _moved(found: Any, names: tuple[str, ...], change: Change) -> Any:
+def _moved(found: Any, names: tuple[str, ...], change: LineEdit) -> Any:
     """Return a line or function after an edit; None: one of its lines is gone."""
     places = {name: change.moved(found[name]) for name in names}
     if None in places.values():

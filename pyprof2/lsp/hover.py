@@ -14,7 +14,7 @@ from pyprof2.units import format_rate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.lsp.analysis import Line
+    from pyprof2.lsp.analysis import LineCosts
     from pyprof2.lsp.costs import Costs
     from pyprof2.lsp.files import File
     from pyprof2.lsp.session import Session
@@ -53,7 +53,7 @@ def _markup(text: str) -> lsp.MarkupContent:
     return lsp.MarkupContent(lsp.MarkupKind.Markdown, text)
 
 
-def hover_text(session: Session, file: File, line: Line) -> str:
+def hover_text(session: Session, file: File, line: LineCosts) -> str:
     """Return the text: overall, within the chosen module, and in the compared recording."""
     costs = session.costs
     if costs is None:
@@ -68,7 +68,7 @@ def hover_text(session: Session, file: File, line: Line) -> str:
     return "\n".join(f"{word}  " for word in words)
 
 
-def _within(session: Session, file: File, line: Line) -> Iterator[str]:
+def _within(session: Session, file: File, line: LineCosts) -> Iterator[str]:
     """Yield the part of a line within the chosen module."""
     found = session.recordings.get(SCOPE)
     if found is None or found["costs"] is None:
@@ -84,7 +84,7 @@ def _within(session: Session, file: File, line: Line) -> Iterator[str]:
     yield f"- within {name}: {time}, {calls}; lines above count every module"
 
 
-def _details(line: Line, costs: Costs) -> Iterator[str]:
+def _details(line: LineCosts, costs: Costs) -> Iterator[str]:
     """Yield the costs of a line, as rows of Markdown."""
     values, steps, ns = line["values"], costs["steps"], shown.time_of(line["values"])
     what = "GPU time" if costs["ledger"] == "device" else "host time"
@@ -106,7 +106,7 @@ def _details(line: Line, costs: Costs) -> Iterator[str]:
         yield f"- devices idle meanwhile: {shown.milliseconds(idle, steps)}, no part of the time"
 
 
-def _work(line: Line, costs: Costs) -> Iterator[str]:
+def _work(line: LineCosts, costs: Costs) -> Iterator[str]:
     """Yield FLOPs, rate, share of the roof, and time on Tensor Cores."""
     flops, steps = shown.value(line["values"], "flops"), max(1, costs["steps"])
     if flops:

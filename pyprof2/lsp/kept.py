@@ -22,13 +22,13 @@ BATCHES: Final = "batches"
 
 
 def state_folder() -> Path:
-    """Return the folder of what is remembered."""
+    """Return the folder of choices."""
     named = os.environ.get("XDG_STATE_HOME", "")
     base = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "state"
     return base / "pyprof2"
 
 
-class Kept:
+class Choices:
     """The consent and choices of one workspace; each change is written at once."""
 
     def __init__(self, workspace: str) -> None:
@@ -48,7 +48,7 @@ class Kept:
         return self.folder / "sizes"
 
     def get(self, name: str) -> Any:
-        """Return what is remembered under a name; None: nothing."""
+        """Return the value under a name; None: there is none."""
         try:
             content = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError):

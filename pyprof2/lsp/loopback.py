@@ -83,7 +83,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = HOST, self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what went wrong, but not that a browser went away."""
+        """Report an error, but not that a browser went away."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

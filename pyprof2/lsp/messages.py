@@ -179,7 +179,7 @@ def _incoming(
 
 @answers(HANDLERS, lsp.SHUTDOWN)
 def _shut_down(ls: Server, *_: Any) -> None:
-    """End what runs.
+    """End the running recording and requests.
 
     Requests are cancelled ahead of pygls, which walks over them while each removes itself.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import Pyprof2Error, UsageError
 from pyprof2.lsp.batch_size import in_python, in_yaml
-from pyprof2.lsp.text import Text, language_of, without_mark
+from pyprof2.lsp.positions import Text, language_of, without_mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +106,7 @@ def _refusal(places: Sequence[dict[str, Any]], chosen: int | None, name: str) ->
 
 
 def _hunk(name: str, text: Text, candidate: Candidate) -> dict[str, Any]:
-    """Return a hunk without its number: the lines around, and what stands beside it in its own.
+    """Return a hunk without its number: the lines around, and the rest of its own.
 
     A value that takes several lines is none that can be replaced, so its line is one.
     """

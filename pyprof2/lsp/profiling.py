@@ -96,7 +96,7 @@ class Profiling:
         report: Callable[[str], None],
         label: str = "",
     ) -> Path:
-        """Record a program, and return the store; what is left of older ones is removed.
+        """Record a program, and return the store; of older ones the last few are kept.
 
         Args:
             python: the interpreter.

@@ -84,7 +84,7 @@ async def _refusal(ls: Server, sizes: Sequence[int] = ()) -> str:
 
 
 def capture_of(ls: Server) -> tuple[str, ...]:
-    """Return what is recorded: what the setting says, else the entry point; empty: nothing."""
+    """Return the command to record: of the setting, else the entry point; empty: none."""
     session = ls.session
     if session.settings.capture:
         return session.settings.capture
@@ -99,7 +99,7 @@ async def _profile(ls: Server) -> Answer:
     if refusal := await _refusal(ls):
         return said(ls, refusal, ok=False)
     batch = await _saved_batch(ls)
-    progress = _Progress(ls)
+    progress = _ProgressBar(ls)
     await progress.begin()
     try:
         store = await _record(ls, capture_of(ls), ls.session.kept.recordings, progress.report)
@@ -151,7 +151,7 @@ async def record_sizes(ls: Server) -> str:
     sizes = [size for size in sizes_around(default) if size not in ls.session.by_batch()]
     if refusal := await _refusal(ls, sizes):
         return refusal
-    progress = _Progress(ls)
+    progress = _ProgressBar(ls)
     await progress.begin()
     try:
         failed = await _record_each(ls, sizes, progress)
@@ -162,7 +162,7 @@ async def record_sizes(ls: Server) -> str:
     return "cancelled" if ls.profiling.is_cancelled else lacks and "; ".join([lacks, *failed])
 
 
-async def _record_each(ls: Server, sizes: Sequence[int], progress: _Progress) -> list[str]:
+async def _record_each(ls: Server, sizes: Sequence[int], progress: _ProgressBar) -> list[str]:
     """Record at each batch size, and return why some could not be, of too little memory say."""
     failed = []
     capture = [word for word in capture_of(ls) if not word.startswith("--batch=")]
@@ -215,7 +215,7 @@ def _remember_batch(ls: Server, store: Path, batch: int | None) -> None:
     ls.session.kept.put(kept.BATCHES, known)
 
 
-class _Progress:
+class _ProgressBar:
     """A bar in the editor, with which the user can cancel; nothing where it has none.
 
     Attributes:

@@ -28,7 +28,7 @@ SAME, CHANGED, MISSING, UNKNOWN = "same", "changed", "missing", "unknown"
 """The state of a recorded file now; unknown: its recorded content is not known."""
 
 
-class Found(TypedDict):
+class FoundRecording(TypedDict):
     """A recording that belongs to a workspace, or why there is none.
 
     Attributes:
@@ -89,7 +89,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def newest(roots: Sequence[str], more: Sequence[str], mapped: Mapping[str, str]) -> Found:
+def newest(roots: Sequence[str], more: Sequence[str], mapped: Mapping[str, str]) -> FoundRecording:
     """Return the newest recording that is of files below the roots.
 
     Args:
@@ -110,12 +110,12 @@ def newest(roots: Sequence[str], more: Sequence[str], mapped: Mapping[str, str])
             found["passed"] = passed
             return found
         passed.append(f"{path.name}: no line of it is of a file of this workspace")
-    return Found(costs=None, local={}, states={}, before={}, passed=passed)
+    return FoundRecording(costs=None, local={}, states={}, before={}, passed=passed)
 
 
 def read(
     path: Path, roots: Sequence[str], mapped: Mapping[str, str], within: str | None = None
-) -> Found:
+) -> FoundRecording:
     """Return a recording with where its files are here.
 
     Raises:
@@ -131,7 +131,7 @@ def read(
             local[name] = str(place)
             if states[name] == SAME:
                 before[str(place)] = content.decode("utf-8", "replace")
-    return Found(costs=costs, local=local, states=states, before=before, passed=[])
+    return FoundRecording(costs=costs, local=local, states=states, before=before, passed=[])
 
 
 def locate(

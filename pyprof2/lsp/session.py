@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.lsp import kept, shown
 from pyprof2.lsp.files import Document, File, View
+from pyprof2.lsp.positions import language_of
 from pyprof2.lsp.recordings import CHANGED, MISSING, UNKNOWN, locate
 from pyprof2.lsp.settings import Settings
-from pyprof2.lsp.text import language_of
 from pyprof2.lsp.worker import Worker, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from pyprof2.lsp.costs import Costs, FileCosts
-    from pyprof2.lsp.recordings import Found
+    from pyprof2.lsp.recordings import FoundRecording
 
 MAIN, BASELINE, SCOPE = "main", "baseline", "scope"
 """The recording that is shown, the one that it is compared with, and only one module of it."""
@@ -49,8 +49,8 @@ class Session:
         """Take the function that has the editor ask anew."""
         self.settings = Settings()
         self.roots: list[str] = []
-        self.kept = kept.Kept("")
-        self.recordings: dict[str, Found] = {}
+        self.kept = kept.Choices("")
+        self.recordings: dict[str, FoundRecording] = {}
         self.scope = ""
         self.hidden = False
         self.trouble = ""
@@ -63,7 +63,7 @@ class Session:
     def open_workspace(self, roots: Sequence[str]) -> None:
         """Take the folders of the workspace."""
         self.roots = [os.path.realpath(root) for root in roots]
-        self.kept = kept.Kept("\0".join(self.roots))
+        self.kept = kept.Choices("\0".join(self.roots))
 
     def close(self) -> None:
         """End what was started."""
@@ -102,7 +102,7 @@ class Session:
             self._take(found)
         await self._analyse_all()
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: FoundRecording) -> None:
         if found["costs"] is None:
             self.trouble = "; ".join(found["passed"]) or "no recording in this workspace"
             self.recordings.pop(MAIN, None)

@@ -13,7 +13,7 @@ from pyprof2.reports.cells import clean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.lsp.analysis import Line
+    from pyprof2.lsp.analysis import LineCosts
     from pyprof2.lsp.costs import Costs
 
 STALE: Final = "~"
@@ -54,7 +54,7 @@ def share(ns: int, costs: Costs) -> float:
     return 100 * ns / costs["total_ns"] if costs["total_ns"] else 0.0
 
 
-def hint(line: Line, costs: Costs) -> str:
+def hint(line: LineCosts, costs: Costs) -> str:
     """Return the hint at the end of a line: time of a step, and memory at the peak."""
     words = [milliseconds(time_of(line["values"]), costs["steps"])]
     if line["memory"]:

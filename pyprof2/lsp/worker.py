@@ -1,4 +1,4 @@
-"""A process beside the server, for what takes long: `python -m pyprof2.lsp.worker`.
+"""A process beside the server, for long tasks: `python -m pyprof2.lsp.worker`.
 
 It reads a request per line from its stdin and writes an answer per line to its stdout. When its
 stdin ends, as when the server is killed, it ends at once, whatever it is at.

@@ -46,7 +46,7 @@ class AdviceQuery:
 
 
 def show(run: Run, query: AdviceQuery) -> None:
-    """Write what is asked for.
+    """Write the findings.
 
     Raises:
         UsageError: the rank was not recorded.

@@ -108,7 +108,7 @@ def show(model: Model, query: BatchQuery) -> None:
 
 
 def notes(model: Model, query: BatchQuery) -> Iterator[str]:
-    """Yield the recordings of a model, what is not known, and the gain of larger batches."""
+    """Yield the recordings of a model, unknown values, and the gain of larger batches."""
     found, capacity = _limits(model, query)
     yield from _differences(model, query.given)
     yield from _fitting_lines(model, query, found, capacity)
@@ -240,7 +240,7 @@ def _bytes(number: float) -> str:
 
 
 def _limits(model: Model, query: BatchQuery) -> tuple[Limits, int | None]:
-    """Return what can be had, and the bytes of the device."""
+    """Return the limits of the model, and the bytes of the device."""
     capacity = query.capacity or model.recordings[-1].capacity
     return limits(model, capacity, query.given), capacity
 
@@ -337,7 +337,7 @@ def _shortage_lines(model: Model, query: BatchQuery, found: Limits, capacity: in
 
 
 def _checkpoint_lines(model: Model, lacks: Shortage, query: BatchQuery) -> Iterator[str]:
-    """Say which layers to run again in backward, and what that frees."""
+    """Name the layers to run again in backward, with the bytes that this frees."""
     found = list(itertools.islice(checkpoints(model, lacks.batch, query.given), _CHECKPOINTS))
     if not found:
         yield (

@@ -89,7 +89,7 @@ class Cells:
 
 
 def clean(text: str) -> str:
-    r"""Return `text` on one line, with escapes for what is not to be seen: `\n`, `\x1b`."""
+    r"""Return `text` on one line, with escapes for unprintable characters: `\n`, `\x1b`."""
     if text.isprintable():
         return text
     return "".join(

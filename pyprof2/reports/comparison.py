@@ -88,8 +88,15 @@ def term_rows(found: Comparison) -> pd.DataFrame:
     terms = found.terms[found.terms["delta_ns"] != 0]
     terms = terms.iloc[sorted(range(len(terms)), key=lambda n: -abs(terms["delta_ns"].iloc[n]))]
     before = found.step_ns[0]
+    # Whole ns whose sum is that of the values, rounded: by largest remainder.
+    values = [*map(Fraction, terms["delta_ns"].tolist())]
+    rounded = [value.numerator // value.denominator for value in values]
+    missing = round(sum(values, Fraction(0))) - sum(rounded)
+    order = sorted(range(len(values)), key=lambda n: rounded[n] - values[n])
+    for place in order[:missing]:
+        rounded[place] += 1
     return terms.assign(
-        delta_ns=_rounded(terms["delta_ns"].tolist()),
+        delta_ns=[*map(float, rounded)],
         delta_pct=pd.array(
             [float(100 * delta / before) if before else None for delta in terms["delta_ns"]],
             "Float64",
@@ -107,16 +114,6 @@ def verdict(delta: Fraction, lo: Any, hi: Any) -> str | None:
     if lo <= 0 <= hi:
         return "noise"
     return "slower" if delta > 0 else "faster"
-
-
-def _rounded(values: Sequence[Fraction]) -> list[float]:
-    """Return whole ns whose sum is that of the values, rounded: by largest remainder."""
-    floors = [value.numerator // value.denominator for value in map(Fraction, values)]
-    missing = round(sum(map(Fraction, values), Fraction(0))) - sum(floors)
-    order = sorted(range(len(values)), key=lambda n: floors[n] - Fraction(values[n]))
-    for place in order[:missing]:
-        floors[place] += 1
-    return [float(value) for value in floors]
 
 
 def parts_by(found: Comparison, axes: Sequence[str]) -> pd.DataFrame:

@@ -127,7 +127,7 @@ def _steps(most: int) -> Iterator[int]:
 
 
 def _status(answers: dict[str, Answer]) -> str:
-    """Return what the numbers of a size rest on: that of a number that is known, if one is."""
+    """Return the status of a size: that of a known number, if there is one."""
     known = [each.status for each in answers.values() if each.value is not None]
     return known[0] if known else next(iter(answers.values())).status
 
@@ -162,13 +162,13 @@ def _time_parts(model: Model, sizes: Sequence[int], asked: BatchQuery) -> list[d
 
 
 def _memory_parts(model: Model, sizes: Sequence[int], query: DialsQuery) -> list[dict[str, Any]]:
-    """Return name and bytes of what memory is made of: they add up to what is predicted."""
+    """Return name and bytes of the parts of memory: they add up to the prediction."""
     if not model.memory:
         return []
     held, given = held_of(model, query.held), query.batch.given
     found = [held and held.at(size, given) for size in sizes]
     if held is None or not all(found):
-        # No more is known than what grows with the batch and what does not.
+        # Only the growing and the fixed part are known.
         found = []
         for size in sizes:
             value = model.answer(batch.MEMORY, size, given).value or 0.0
@@ -181,7 +181,7 @@ def _memory_parts(model: Model, sizes: Sequence[int], query: DialsQuery) -> list
 
 
 def _limits(found: Limits, capacity: int | None, *, given: bool) -> dict[str, Any]:
-    """Return what can be had; `usable_bytes` may be allocated so that a batch still fits."""
+    """Return the limits; `usable_bytes` may be allocated so that a batch still fits."""
     usable = None if capacity is None else capacity * (1 - MARGIN) / found.reserved_ratio
     names = (
         "asymptote", "knee", "enough", "expected", "largest", "most", "largest_status",

@@ -27,7 +27,7 @@ _BESIDE: Final = (
 
 
 def show(runs: list[tuple[str, Run]], rates: Rates, target: Target) -> None:
-    """Write what the steps of recordings take, one recording after another.
+    """Write the time, energy and money of steps, one recording after another.
 
     Args:
         runs: names and recordings.
@@ -49,7 +49,7 @@ def show(runs: list[tuple[str, Run]], rates: Rates, target: Target) -> None:
 
 
 def _why(run: Run) -> str:
-    """Return what the recording says of why no energy was counted."""
+    """Return the recorded reason why no energy was counted."""
     said = run.table("trace")["uncounted"].to_pylist()
     return next((text for text in said if text), _WHY_UNKNOWN)
 

@@ -280,7 +280,7 @@ def _json_parts(table: pa.Table) -> Iterator[str]:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON on one line, with escapes for what a terminal would act on."""
+    """Return a value as JSON on one line, with escapes where a terminal would act."""
     import msgspec
 
     encoded = msgspec.json.encode(value).decode()

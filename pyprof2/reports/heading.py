@@ -75,7 +75,7 @@ def heading(run: Run, width: int) -> list[str]:
 
 
 def _busy(run: Run) -> str:
-    """Return the busy time of all that was recorded, and of what lies between first and last."""
+    """Return the busy time, the recorded time, and that from the first activity to the last."""
     times = (run.summary["busy_ns"], run.spent.recorded_ns, run.summary["gpu_span_ns"])
     busy, whole, span = map(format_time, times)
     active = "" if span == whole else f" ({span} from first to last activity)"
@@ -83,7 +83,7 @@ def _busy(run: Run) -> str:
 
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:
-    """Return the shares of the time by what is known of the work."""
+    """Return the shares of the time by how much is known of the work."""
     times = summary["ledger"]
     total = sum(times.values())
     shares = [f"{_BINS[name]} {share_text(time, total)}" for name, time in times.items() if time]
@@ -136,7 +136,7 @@ _NOTHING: Final = "nothing was recorded that could be profiled"
 _SPOKEN_OF: Final = 0.01
 """The least share of idle time to speak of."""
 _FEW: Final = 0.5
-"""Less of the kernels' time than this in ops is too little to say what the device did."""
+"""Less of the kernels' time than this in ops is too little to name the work of the device."""
 _STACKS: Final = "python-stacks"
 _DRIFT: Final = "kernel-drift"
 _WORDS: Final = {
@@ -167,7 +167,7 @@ _USES: Final = (
 )  # fmt: skip
 """How devices were used: name, what it is, and why it is not known."""
 _VAGUE: Final = ["other", "comm"]
-"""Categories that say nothing of what computes."""
+"""Categories that name no computation."""
 
 
 def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
@@ -255,7 +255,7 @@ def several_devices(run: Run) -> str:
 
 
 def _whole(run: Run) -> str:
-    """Return how long a step, or what was recorded of a device, is; on average over several."""
+    """Return the length of a step, or of the recording of a device; on average over several."""
     spent, count = run.spent, run.summary["gpu_count"]
     place = f" (mean of {count} devices)" if count > 1 else ""
     if spent.windows:
@@ -282,7 +282,7 @@ def _shares(run: Run) -> Iterator[str]:
     if idle < _SPOKEN_OF:
         yield "less than 1 % idle"
     if sum(share for share, _ in found) < _FEW:
-        # Where a device is busy most of the time: what most of its kernels do.
+        # Where a device is busy most of the time: the category of most of its work.
         times = {name: time for name, time in run.time_by("category").items() if name not in _VAGUE}
         whole = run.summary["kernel_time_ns"] + run.summary["copy_time_ns"]
         most = max(times, key=times.__getitem__, default=None)
@@ -332,7 +332,7 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
 
 
 def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
-    """Name what disturbed the recording, as far as it matters for where the time goes."""
+    """Name disturbances of the recording that matter for where the time goes."""
     if not slugs:
         return
     from pyprof2.analysis.summaries.advice import RULES

@@ -47,7 +47,7 @@ class IdleQuery:
 
 
 def show(run: Run, query: IdleQuery) -> None:
-    """Write what is asked for.
+    """Write the idle time.
 
     Raises:
         UsageError: the rank was not recorded.
@@ -73,7 +73,7 @@ def show(run: Run, query: IdleQuery) -> None:
 
 
 def _heading(windows: pd.DataFrame) -> Iterator[str]:
-    """Give for each device, or rank without one, what was recorded and how much of it was idle."""
+    """Give the recorded and the idle time of each device, or rank without one."""
     if "span_ns" not in windows:
         for row in windows.to_dict("records"):
             yield cells.bold(
@@ -98,7 +98,7 @@ def _heading(windows: pd.DataFrame) -> Iterator[str]:
 
 
 def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery) -> list[str]:
-    """Return the lines of the table, and what it leaves out."""
+    """Return the lines of the table, and of rows left out."""
     count = query.top or (_ROWS_SHOWN if query.axes else len(rows))
     shown = rows.head(count).drop(columns=["mean_ns", "max_ns"], errors="ignore")
     table = drawn(with_short_lines(shown, run.source_roots), query.target, _footer(windows))

@@ -37,7 +37,7 @@ _DROPPABLE: Final = (
     "module",
 )  # fmt: skip
 _NO_SOURCE_PCT: Final = 50
-_FUNCTIONS: Final = (
+FUNCTIONS: Final = (
     "frames of torch.profiler: a line is where its function begins; pyprof2.init() records calls"
 )
 
@@ -64,7 +64,7 @@ def show(run: Run, query: LineQuery, target: Target, top: int | None) -> None:
     target.write_lines(
         [
             *_heading(run, profile, query),
-            *([_FUNCTIONS] if run.lines_are_functions else []),
+            *([FUNCTIONS] if run.lines_are_functions else []),
             *energy_lines(run, profile.ranks),
             "",
             *_drawn(table, profile, query, target),

@@ -1,4 +1,4 @@
-"""Small tables of Python's own values: what is shown of a profile, without what DataFrames need."""
+"""Small tables of Python's own values: the shown rows of a profile, without DataFrames."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def listed(frame: pd.DataFrame) -> Listed:
         plain = values.astype(object).where(values.notna(), None).tolist()
         found[str(name)] = Listing(plain, not is_numeric_dtype(values.dtype))
     return found
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a DataFrame as objects of Python's own values, null as None."""
+    names = [str(name) for name in frame.columns]
+    columns = [frame[name].astype(object).where(frame[name].notna(), None) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def length(table: Mapping[str, Listing]) -> int:

@@ -21,6 +21,7 @@ from pyprof2.analysis.memory.timeline import (
 )
 from pyprof2.columns import as_pandas
 from pyprof2.reports import cells, files
+from pyprof2.reports.listings import records
 from pyprof2.reports.table import drawn
 from pyprof2.tables import WEIGHTS
 
@@ -94,7 +95,7 @@ class MemoryQuery:
 
 
 def show(profile: MemoryProfile, query: MemoryQuery) -> None:
-    """Write what is asked for."""
+    """Write the memory in the form asked for."""
     target = query.target
     if target.is_text:
         target.write_lines(_lines(profile, query))
@@ -117,7 +118,7 @@ def show(profile: MemoryProfile, query: MemoryQuery) -> None:
 
 
 def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> None:
-    """Write what lives in `b` more than in `a`."""
+    """Write the memory of `b` beyond that of `a`."""
     rows = difference(a, b, query.axes or ("line",), query.at)
     target = query.target
     if not target.is_text:
@@ -153,8 +154,9 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
     for number, (curve, entries, totals) in enumerate(_devices(profile)):
         moment, tags = profile.moment(number, query.at), profile.tagged[number]
         # By category; null: the program tagged nothing.
-        known = tags is not None and moment is not None
-        tagged = tagged_bytes(curve, tags, moment) if known else None
+        tagged = None
+        if tags is not None and moment is not None:
+            tagged = tagged_bytes(curve, tags, moment)
         rows = (
             live.summarize(curve, live.live_at(entries, moment), axes)
             if moment is not None
@@ -162,19 +164,19 @@ def _json(profile: MemoryProfile, query: MemoryQuery) -> Iterator[str]:
         )
         texts.append(
             files.json_text(
-                _plain(totals)
+                {str(name): None if pd.isna(each) else each for name, each in totals.items()}
                 | {
                     "at": query.at,
                     "settings": profile.settings,
                     "notes": profile.notes_of(number),
                     "tagged": tagged,
-                    "weights": _records(_weights(profile, number)),
+                    "weights": records(_weights(profile, number)),
                     "retained": _retained(profile, number),
                     "failures": curve.failures,
-                    "growth": _records(growth(curve, entries)),
+                    "growth": records(growth(curve, entries)),
                     "advice": list(_advice(profile, curve, totals)),
                     "fits": None if query.capacity is None else fits(totals, query.capacity),
-                    "rows": [] if rows is None else _records(rows.head(query.top or len(rows))),
+                    "rows": [] if rows is None else records(rows.head(query.top or len(rows))),
                 }
             )
         )
@@ -195,18 +197,9 @@ def _retained(profile: MemoryProfile, number: int) -> dict[str, Any] | None:
         "otherwise_bytes": kept.otherwise,
         "output_bytes": kept.output,
         "certainty": kept.certainty,
-        "rows": _records(rows.rename(columns={"sum": "bytes", "size": "blocks"})),
-        "checkpoint": _records(advice),
+        "rows": records(rows.rename(columns={"sum": "bytes", "size": "blocks"})),
+        "checkpoint": records(advice),
     }
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [_plain(row) for row in frame.astype(object).to_dict("records")]
-
-
-def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a row as JSON has it: null for what is not known."""
-    return {str(name): None if pd.isna(value) else value for name, value in row.items()}
 
 
 def _devices(profile: MemoryProfile) -> Iterator[tuple[MemoryCurve, pd.DataFrame, dict[Any, Any]]]:
@@ -419,7 +412,7 @@ def _drawn_timeline(
 
 
 def _bar(parts: Mapping[str, Any], moment: int, highest: int) -> str:
-    """Return a bar of letters; what is small has none."""
+    """Return a bar of letters; small parts have none."""
     bar, done = "", 0
     for name, letter in _LETTERS.items():
         values = parts.get(f"{name}_bytes")

@@ -37,7 +37,7 @@ def _words(value: Any) -> str:
 
 
 def escape(text: object) -> str:
-    """Return `text` as HTML that shows it, with escapes for what is not to be seen."""
+    """Return `text` as HTML that shows it, with escapes for characters that are not printable."""
     return html.escape(clean(str(text)))
 
 

@@ -1,4 +1,4 @@
-"""`memory --events` and `--statistics`: blocks one by one, and what each op allocated."""
+"""`memory --events` and `--statistics`: blocks one by one, and the allocations of each op."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show_statistics(
     device: str | None = None,
     rank: int | None = None,
 ) -> None:
-    """Write a row for each device and op: its calls, and what they allocated and released.
+    """Write a row for each device and op: its calls, allocations and releases.
 
     Args:
         run: the run.

@@ -185,7 +185,7 @@ VIEWS: Final[Mapping[str, Callable[[JobOfRanks], pd.DataFrame]]] = {
 
 
 def show(job: JobOfRanks, query: RanksQuery) -> None:
-    """Write what is asked for.
+    """Write a view of the ranks.
 
     Raises:
         UsageError: the rank was not recorded.

@@ -121,7 +121,7 @@ def line_of(job: JobOfRanks, slow: SlowRank) -> str | None:
 
 
 def _links(job: JobOfRanks) -> Iterator[str]:
-    """Say which of two groups of ranks transfers longer, by how much, and what that costs."""
+    """Say which of two groups of ranks transfers longer, by how much, and the cost."""
     slower = job.slower_of_two_groups
     if slower.empty or not job.is_replayed:
         return

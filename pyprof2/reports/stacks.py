@@ -44,7 +44,7 @@ class StacksQuery:
 
 
 def show(run: Run, query: StacksQuery) -> list[str]:
-    """Write the sums, the largest first, and return lines on what they lack.
+    """Write the sums, the largest first, and return lines on unknown values.
 
     Raises:
         UsageError: there is no such rank.

@@ -1,4 +1,4 @@
-"""A batch model as the two CSV files of `skyline-evaluate`: what was measured, and what fits it."""
+"""A batch model as the two CSV files of `skyline-evaluate`: measurements and fits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def paths_in(folder: Path) -> list[Path]:
 
 
 def show(model: Model, folder: Path) -> list[str]:
-    """Write both files into a folder, and return lines on what is not known."""
+    """Write both files into a folder, and return lines on unknown values."""
     measured, models = paths_in(folder)
     _write(measured, _MEASURED_COLUMNS, _measured(model))
     # For each recorded batch size the lines that touch the model there.
@@ -78,7 +78,7 @@ def lines_at(model: Model, at: int) -> tuple[_Line | None, _Line | None]:
 
 
 def _tangent(model: Model, measure: str, at: int, batch: int) -> tuple[float, float]:
-    """Return slope and bias: what one more sample adds, and what the line has at no sample."""
+    """Return slope and bias: the value of one more sample, and that of the line at no sample."""
     here, next_one = (model.modelled(measure, at, size, {}) for size in (batch, batch + 1))
     slope = next_one - here
     return slope, here - slope * batch

@@ -11,6 +11,7 @@ from pyprof2.analysis.time.plugin_steps import COLUMNS
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
 from pyprof2.reports.heading import figures, heading
+from pyprof2.reports.listings import records
 from pyprof2.reports.notes import step_notes
 from pyprof2.reports.table import drawn
 from pyprof2.units import format_bytes
@@ -46,8 +47,8 @@ def show(run: Run, query: Query) -> None:
     if query.target.form == "json":
         totals = run.summary | {
             "figures": [each._asdict() for each in figures(run)],
-            "ledger": _records(run.ledger),
-            "utilization": _records(run.utilization),
+            "ledger": records(run.ledger),
+            "utilization": records(run.utilization),
         }
         files.write_text(f"{files.json_text(totals)}\n", query.target.path)
         return
@@ -58,13 +59,6 @@ def show(run: Run, query: Query) -> None:
     lines += [""] * bool(found)
     lines += [f"{n:{width}}  {value or _UNKNOWN:>{size}}  {note}" for n, value, note in found]
     query.target.write_lines([*lines, *step_notes(run)])
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as objects of Python's own types, null as None."""
-    names = [str(name) for name in frame.columns]
-    columns = [frame[name].astype(object).where(frame[name].notna(), None) for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 _NOTHING: Final = "nothing ran on the host, of which there are steps"

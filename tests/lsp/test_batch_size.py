@@ -9,7 +9,7 @@ import pytest
 
 from pyprof2.lsp import batch_size
 from pyprof2.lsp.outline import parsed
-from pyprof2.lsp.text import Text
+from pyprof2.lsp.positions import Text
 
 if TYPE_CHECKING:
     from pyprof2.lsp.batch_size import Candidate

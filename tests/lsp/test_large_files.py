@@ -10,7 +10,7 @@ from pyprof2.lsp import features, hover
 from pyprof2.lsp.analysis import analyse
 from pyprof2.lsp.costs import VALUES, Costs, FileCosts, Node
 from pyprof2.lsp.files import Document
-from pyprof2.lsp.recordings import Found
+from pyprof2.lsp.recordings import FoundRecording
 from pyprof2.lsp.session import Session
 from tests.counted_calls import calls_of
 
@@ -50,7 +50,7 @@ def session() -> Session:
 
     made = Session(_nothing)
     found = costs()
-    made.recordings["main"] = Found(
+    made.recordings["main"] = FoundRecording(
         costs=found, local={PATH: PATH}, states={PATH: "same"}, before={PATH: SOURCE}, passed=[]
     )
     item = lsp.TextDocumentItem(f"file://{PATH}", "python", 1, SOURCE)

@@ -1,6 +1,6 @@
-/** What the panel's page, the extension and the server say to one another. */
+/** The messages between the panel's page, the extension and the server. */
 
-/** What to ask for to see what a row is made of; only the server reads more than `uri`. */
+/** The question for the rows below a row; only the server reads more than `uri`. */
 export interface Below {
   uri?: string;
 }

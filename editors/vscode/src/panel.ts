@@ -80,7 +80,7 @@ export class Panel implements vscode.Disposable {
     }
   }
 
-  /** What the server says. It knows functions and lines of open files only. */
+  /** The answer of the server. It knows functions and lines of open files only. */
   private async breakdown(below: Below | null): Promise<Breakdown> {
     const nothing = { ok: false, text: "pyprof2: the server does not run", rows: [] };
     try {

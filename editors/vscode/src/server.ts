@@ -1,11 +1,11 @@
-/** How the server is started, and what it is told of the settings. */
+/** How the server is started, and the settings that it gets. */
 import { homedir } from "node:os";
 import * as vscode from "vscode";
 import type { ServerOptions } from "vscode-languageclient/node";
 
 export const SECTION = "pyprof2";
 
-/** What the server knows; the interpreter is a setting of this extension alone. */
+/** The settings of the server; the interpreter is a setting of this extension alone. */
 const NAMES = [
   "hints", "lenses", "diagnostics", "threshold", "maxHints", "recording", "pathMap", "onSave",
   "capture", "python", "batches",

@@ -1,6 +1,6 @@
 """The page of `pyprof2 report`: one HTML file with all that the other commands print.
 
-`document.py` puts together what the page shows, a module for each of its parts; `html.py` makes
-the file of it. `docs/report-data.rst` says what
-the program on the page may rely on.
+`document.py` puts the data together, with a module for each part of the page; `html.py` makes the
+file. The program that draws it is in `web/src/pages`, a file for each page; `docs/report-data.rst`
+describes the data for it.
 """

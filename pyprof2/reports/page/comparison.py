@@ -1,4 +1,4 @@
-"""The comparison on the page: what `pyprof2 compare` prints."""
+"""The comparison on the page: the figures of `pyprof2 compare`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _in_words(terms: pd.DataFrame) -> dict[str, Any]:
 
 
 def _parts(run: Run, side: Side) -> dict[str, Any]:
-    """Return what the steps of a side are made of, in all, and of how many windows that is."""
+    """Return the sums of the parts of a side's steps, and the number of windows."""
     windows = side.windows[["rank", "step", "start_ns"]].drop_duplicates()
     parts = step_parts_of(run)
     if parts.empty:

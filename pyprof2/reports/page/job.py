@@ -1,4 +1,4 @@
-"""Many ranks on the page, and the critical path of one: what `ranks` and `whatif` print.
+"""Many ranks on the page, and the critical path of one: figures of `ranks` and `whatif`.
 
 A job may have a thousand ranks: those that stand out come first, the others in groups, so that
 neither the data nor what is shown of it grows without end.
@@ -47,7 +47,7 @@ _PATH: Final = ("rank", "kind", "op", "kernel", "layer", "source")
 
 
 def job_of(run: Run, store: Path) -> dict[str, Any] | None:
-    """Return what is known of all ranks together; None for one rank whose device did nothing.
+    """Return the facts of all ranks together; None for one rank whose device did nothing.
 
     Args:
         run: the run.
@@ -93,7 +93,7 @@ def _replayed(job: JobOfRanks, store: Path) -> dict[str, Any]:
 
 
 def path_rows(path: pd.DataFrame, window_ns: int) -> pd.DataFrame:
-    """Return the critical path summed by what it is of, the most first; it adds up to the window.
+    """Return the critical path summed by owner, the most first; it adds up to the window.
 
     Args:
         path: its stretches.
@@ -126,7 +126,7 @@ class _Asked(NamedTuple):
 
 
 def _gains(job: JobOfRanks, store: Path) -> Iterator[_Asked]:
-    """Give what changes gain: slow ranks, all ideal, transfers, the ops with most of the path."""
+    """Give the gains of changes: slow ranks, all ideal, transfers, ops with most of the path."""
     base = f"pyprof2 whatif {shlex.quote(str(store))}{job.run.span_option}"
     for slow in (*job.slow_ranks, *job.slower_of_two):
         yield _Asked(slow.gain, f"{base} --rank {slow.rank}")

@@ -56,7 +56,7 @@ def _nodes(run: Run, nodes: pd.DataFrame) -> dict[str, Any]:
 
 
 def _shown(run: Run, kind: str, name: str) -> str:
-    """Return what to call a node: files and lines from the user's own folder on."""
+    """Return the label of a node: files and lines from the user's own folder on."""
     if kind == LINE:
         return cut(shown_line(name, run.source_roots))
     return cut(shown_line(f"{name}:1", run.source_roots)[:-2]) if kind == FILE else cut(name)

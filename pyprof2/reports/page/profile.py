@@ -76,7 +76,7 @@ def _formula(name: str) -> dict[str, Any]:
 
 
 def notes_of(found: Cube) -> Iterator[str]:
-    """Say what is folded."""
+    """Name the folded rows."""
     if found.others:
         yield (
             f"{found.others} steps are one, {OTHER_STEPS}, in tables of ops, kernels, layers, "

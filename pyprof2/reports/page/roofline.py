@@ -1,4 +1,4 @@
-"""The roofline on the page: what devices can do, and a dot for each signature."""
+"""The roofline on the page: the peaks of devices, and a dot for each signature."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _peaks(device: Device) -> Iterator[dict[str, Any]]:
 
 
 def _signatures(run: Run) -> dict[str, Any]:
-    """Return the sums of the signatures, what `explain` says of the longest kernel of the first."""
+    """Return the sums of the signatures, the first with `explain` of their longest kernel."""
     rows = run.rows({"rank", "signature", "kernel_id", "dur_ns", "bound"})
     rows = rows[rows["signature"].notna()].reset_index(drop=True)
     sums = frame_of(run.sums(("rank", "signature")).summarize(["rank", "signature"]))
@@ -70,7 +70,7 @@ def _signatures(run: Run) -> dict[str, Any]:
     frame["bound"] = longest["bound"].astype(object).to_numpy()
     frame["kernel_id"] = longest["kernel_id"].astype("Int64").to_numpy()
     asked = frame[["rank", "kernel_id"]].head(MOST_EXPLAINED)
-    # Explanations take the whole tables: what is not needed any more goes first.
+    # Explanations take the whole tables: tables not needed any more go first.
     del rows, longest
     pa.default_memory_pool().release_unused()
     texts = _explained(run, asked)
@@ -82,7 +82,7 @@ def _signatures(run: Run) -> dict[str, Any]:
 
 
 def notes_of(roofline: Mapping[str, Any]) -> Iterator[str]:
-    """Say of which signatures the file does not have what `explain` prints."""
+    """Say for how many signatures the file lacks the text of `explain`."""
     signatures = roofline["signatures"]
     explained = len(signatures["columns"]["explain"]["texts"])
     if explained < signatures["rows"]:
@@ -102,7 +102,7 @@ def _longest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _explained(run: Run, asked: pd.DataFrame) -> dict[int, str]:
-    """Return what `explain` prints of these kernels, by their place."""
+    """Return the text of `explain` for these kernels, by their place."""
     order = asked.sort_values("rank", kind="stable")
     wanted = [
         (rank, f"kernel:{kernel}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
+from pyprof2.reports import listings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -43,7 +45,7 @@ def column(values: pd.Series, shown: Callable[[str], str] | None = None) -> Any:
 
 
 def column_values(made: dict[str, Any], name: str) -> list[Any]:
-    """Return the values of a column of numbers of what `table` made."""
+    """Return the values of a column of numbers of a made table."""
     found: list[Any] = made["columns"][name]
     return found
 
@@ -81,11 +83,9 @@ def cut(text: str, most: int = MOST_TEXT) -> str:
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as objects, null as None, texts cut."""
-    names = [str(name) for name in frame.columns]
-    columns = [frame[name].astype(object).where(frame[name].notna(), None) for name in names]
     return [
-        {n: cut(v) if isinstance(v, str) else v for n, v in zip(names, row, strict=True)}
-        for row in zip(*columns, strict=True)
+        {name: cut(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in listings.records(frame)
     ]
 
 

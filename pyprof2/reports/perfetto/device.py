@@ -11,9 +11,9 @@ from pyprof2.reports.perfetto import packets
 from pyprof2.reports.perfetto.links import Lookup
 from pyprof2.reports.perfetto.rank import NULL, TIMES, Rank, lane_name
 from pyprof2.reports.perfetto.slices import (
-    Groups,
     SliceStream,
     Span,
+    TrackGroups,
     by_time,
     slices_of,
     work_names,
@@ -54,7 +54,7 @@ class _WorkTracks:
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._streams, self._devices = Groups(), Groups()
+        self._streams, self._devices = TrackGroups(), TrackGroups()
         self._slices = SliceStream(rank.writer, self._stream, nested=False)
         self._calls = Lookup(rank.parts("launches"), TIMES)
         self._queue = RunningSums()
@@ -133,7 +133,7 @@ def write_idle(rank: Rank) -> None:
         found = table.read(part, names).rename_columns({"time_ns": "dur_ns"})
         causes, group = code_column(found, "cause"), code_column(found, "group")
         slices = slices_of(rank.writer, found, causes, group, _IDLE_SHOWN, rank.shift)
-        devices = Groups()
+        devices = TrackGroups()
         number = devices.number(int_column(found, "device", NULL))
         parents = [rank.device(device) for (device,) in devices.keys]
         tracks = [rank.writer.track("idle", parent, place=_IDLE) for parent in parents]
@@ -146,7 +146,7 @@ def write_idle(rank: Rank) -> None:
 def write_steps(rank: Rank) -> None:
     """Write the windows of the steps on each device."""
     found = rank.tables.read("steps", ["device", "step", *TIMES])
-    groups = Groups()
+    groups = TrackGroups()
     group = groups.number(int_column(found, "device", NULL))
 
     def track(number: int, lane: int) -> int:

@@ -11,8 +11,8 @@ from pyprof2.recording import code_column, int_column
 from pyprof2.reports.perfetto.links import NamedBy
 from pyprof2.reports.perfetto.rank import NULL, PROCESSES, TIMES, Rank, lane_name
 from pyprof2.reports.perfetto.slices import (
-    Groups,
     SliceStream,
+    TrackGroups,
     by_time,
     constant,
     flows_from,
@@ -43,7 +43,7 @@ class _Threads:
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._groups = Groups()
+        self._groups = TrackGroups()
         self._slices = SliceStream(rank.writer, self._track)
 
     def add(self, found: pa.Table, slices: Slices, until: int, below: Ints | int) -> None:

@@ -33,7 +33,7 @@ class SliceEdges(NamedTuple):
 
 
 def event_order(begins: SliceEdges, ends: SliceEdges) -> Ints:
-    """Return the order in which slices begin and end, so that what may be nested is.
+    """Return the order in which slices begin and end, so that slices that may be nested are.
 
     At one instant what ends comes first, the innermost before the others; then what begins, the
     longest first; then what takes no time, each by itself.

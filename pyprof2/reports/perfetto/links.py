@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyprof2.store.parts import TableParts
 
 _KEPT: Final = 8
-"""So many parts of a table are kept in memory: what belongs together is near in time."""
+"""So many parts of a table are kept in memory: rows that belong together are near in time."""
 _NONE: Final = -1
 
 
@@ -54,7 +54,7 @@ class NamedBy:
         self._parts = _KeptParts(table, (key, number))
 
     def rows(self, first: int, last: int) -> tuple[Ints, Ints]:
-        """Return those that name one of the rows `first` to `last`: what they name, their number.
+        """Return those that name one of the rows `first` to `last`: the named row, their number.
 
         Both columns are in the order of what is named.
         """

@@ -9,7 +9,7 @@ import numpy as np
 from pyprof2.recording import code_column, int_column
 from pyprof2.reports.perfetto import packets
 from pyprof2.reports.perfetto.rank import MEMORY, NULL, Rank
-from pyprof2.reports.perfetto.slices import Groups
+from pyprof2.reports.perfetto.slices import TrackGroups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,13 +45,13 @@ def write_memory(rank: Rank) -> None:
 
 
 def write_samples(rank: Rank) -> None:
-    """Write the samples of the recorder's other counters; what it counted over ranges is none."""
+    """Write the samples of the recorder's other counters; counts over ranges are no samples."""
     table = rank.parts("counters")
     for part in range(len(table)):
         found = table.read(part, ["time_ns", "dur_ns", "device", "pid", "name", "series", "value"])
         found = found.filter(found["dur_ns"].is_null())
         named, series = code_column(found, "name"), code_column(found, "series")
-        groups = Groups()
+        groups = TrackGroups()
         ids = (int_column(found, each, NULL) for each in ("device", "pid"))
         group = groups.number(*ids, named[0].astype(np.int64), series[0].astype(np.int64))
         tracks = []
@@ -68,7 +68,7 @@ def write_samples(rank: Rank) -> None:
 def _places(found: pa.Table) -> tuple[list[str], Ints]:
     """Return the names of the memories, and of each row which one it is in."""
     kind, kinds = code_column(found, "device_type")
-    groups = Groups()
+    groups = TrackGroups()
     group = groups.number(kind.astype(np.int64), int_column(found, "device", NULL))
     names = [
         (kinds[code] if code >= 0 else "memory") + ("" if device == NULL else f" {device}")

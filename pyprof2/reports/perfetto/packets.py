@@ -98,7 +98,7 @@ class Slices:
 
 
 class Writer:
-    """Writes packets one after another; tracks and texts before what needs them."""
+    """Writes packets one after another; tracks and texts before the packets that name them."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
@@ -219,7 +219,7 @@ class Writer:
 
 
 def _packets(time: Ints, event: list[FieldColumn], after: Ints | None = None) -> list[FieldColumn]:
-    """Return packets of events; what follows after their blocks is the last field of each."""
+    """Return packets of events; bytes that follow their blocks are the last field of each."""
     head = wire.scalar_field(_SEQUENCE, _THE_SEQUENCE) + wire.scalar_field(_FLAGS, _NEEDS_TEXTS)
     content = [
         wire.constant(head, len(time)),

@@ -23,7 +23,7 @@ NULL: Final = -(1 << 62)
 TIMES: Final = ("start_ns", "dur_ns")
 
 FINDINGS, JOB, DEVICES, PROCESSES, MEMORY = range(5)
-"""The places of what is below a rank."""
+"""The places of the tracks below a rank."""
 _FLOWS: Final = 1 << 40
 """The flows of one kind in one rank have numbers below it."""
 

@@ -1,4 +1,4 @@
-"""From rows of a store, in order of time, to slices: what they show, and on which tracks."""
+"""From rows of a store, in order of time, to slices: their arguments and tracks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _argument(writer: Writer, rows: pa.Table, column: str) -> SliceArgument:
 
 
 def work_names(rows: pa.Table) -> TextColumn:
-    """Return names of kernels and copies: layer and op, else what the kernel is called."""
+    """Return names of kernels and copies: layer and op, else the kernel's name."""
     layer, layers = code_column(rows, "layer")
     op, ops = code_column(rows, "op")
     kernel, kernels = code_column(rows, "kernel_short")
@@ -225,8 +225,8 @@ class _Source:
         return taken
 
 
-class Groups:
-    """Numbers for what rows are grouped by, in the order in which they are first seen."""
+class TrackGroups:
+    """Numbers of the groups of rows, in the order of first appearance."""
 
     def __init__(self) -> None:
         self.keys: list[tuple[int, ...]] = []
@@ -277,7 +277,7 @@ class SliceStream:
         self._pending = np.empty((4, 0), np.int64)  # end, number, whether it is an instant, track
 
     def add(self, group: Ints, slices: Slices, until: int) -> None:
-        """Write slices, and all ends before `until`; what comes later starts no earlier."""
+        """Write slices, and all ends before `until`; later slices start no earlier."""
         slices.track = self._tracks(group, self._lanes.assign(group, slices.start, slices.end))
         number = self._count + np.arange(len(slices))
         self._count += len(slices)

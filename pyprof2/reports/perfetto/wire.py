@@ -53,7 +53,7 @@ class Chunks(NamedTuple):
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """Return what stands before the value of a field."""
+    """Return the bytes before the value of a field."""
     return scalar_varint(number << 3 | wire_type)
 
 

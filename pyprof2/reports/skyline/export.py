@@ -19,6 +19,7 @@ from pyprof2.analysis.summaries.batch.model import STEP
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 from pyprof2.reports.files import replacing
+from pyprof2.reports.lines import FUNCTIONS
 from pyprof2.reports.skyline.deepview import DeepViewFacts, Prediction, analysis_json
 from pyprof2.reports.skyline.entries import Entries
 from pyprof2.reports.sweep_files import lines_at
@@ -43,9 +44,6 @@ _COMPONENTS: Final = {
 _NO_MEMORY: Final = (
     "no allocation is recorded, so there is no memory report; record with "
     "profile(profile_memory=True)"
-)
-_FUNCTIONS: Final = (
-    "frames of torch.profiler: a line is where its function begins; pyprof2.init() records calls"
 )
 
 
@@ -150,7 +148,7 @@ def _said(
         calls = counted(len(time.entries), "call")
         yield f"times: {calls} of {step}, rank {time.rank}, {time.ledger}"
         if run.lines_are_functions:
-            yield _FUNCTIONS
+            yield FUNCTIONS
     if memory is not None:
         yield f"memory: of {memory.device}"
         yield from memory.lacks

@@ -16,14 +16,14 @@ _BOM: Final = "\ufeff"
 UTF8, UTF16, UTF32 = "utf-8", "utf-16", "utf-32"
 
 
-class Place(NamedTuple):
+class TextPosition(NamedTuple):
     """A line and a column, both from 0; the column in code points or in an editor's units."""
 
     line: int
     column: int
 
 
-class Change(NamedTuple):
+class LineEdit(NamedTuple):
     """Lines of a text that others took the place of.
 
     Attributes:
@@ -62,7 +62,7 @@ class Text:
         self.lines = parts[0::2]
         self.starts = [0, *list(accumulate(map(len, parts)))[1::2]]
 
-    def index(self, place: Place, encoding: str) -> int:
+    def index(self, place: TextPosition, encoding: str) -> int:
         """Return the index of a place that an editor names; beyond the text its nearest end."""
         if place.line < 0:
             return 0
@@ -71,21 +71,21 @@ class Text:
         line = self.lines[place.line]
         return self.starts[place.line] + points(line, place.column, encoding)
 
-    def place(self, index: int, encoding: str) -> Place:
+    def place(self, index: int, encoding: str) -> TextPosition:
         """Return how an editor names an index."""
         from bisect import bisect_right
 
         line = bisect_right(self.starts, index) - 1
-        return self.in_units(Place(line, index - self.starts[line]), encoding)
+        return self.in_units(TextPosition(line, index - self.starts[line]), encoding)
 
-    def in_units(self, place: Place, encoding: str) -> Place:
+    def in_units(self, place: TextPosition, encoding: str) -> TextPosition:
         """Return a place in code points as an editor names it."""
-        return Place(place.line, units(self.lines[place.line][: place.column], encoding))
+        return TextPosition(place.line, units(self.lines[place.line][: place.column], encoding))
 
     def index_of_bytes(self, line: int, column: int) -> int:
-        """Return the index of what `ast` names: a line from 1, and a column in bytes of UTF-8."""
+        """Return the index of a place of `ast`: a line from 1, and a column in bytes of UTF-8."""
         text = self.lines[line - 1]
-        # A byte order mark is no part of what is parsed.
+        # A byte order mark is not parsed.
         skipped = 1 if line == 1 and text.startswith(_BOM) else 0
         return self.starts[line - 1] + skipped + points(text[skipped:], column, UTF8)
 
@@ -122,7 +122,7 @@ def points(text: str, count: int, encoding: str) -> int:
     return len(text)
 
 
-def change_between(old: Text, new: Text) -> Change:
+def change_between(old: Text, new: Text) -> LineEdit:
     """Return the one range of lines outside of which two texts are equal."""
     before, after = old.lines, new.lines
     shorter = min(len(before), len(after))
@@ -130,7 +130,7 @@ def change_between(old: Text, new: Text) -> Change:
     last = 0
     while last < shorter - first and before[-1 - last] == after[-1 - last]:
         last += 1
-    return Change(first, len(before) - first - last, len(after) - first - last)
+    return LineEdit(first, len(before) - first - last, len(after) - first - last)
 
 
 def language_of(language: str | None, path: str | None) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.lsp.text import Place, Text, change_between, points, units
+from pyprof2.lsp.positions import Text, TextPosition, change_between, points, units
 
 ENCODINGS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 TEXTS = st.text(st.sampled_from("ab \n\r\f\v\x1c\x85\u2028é😀"), max_size=24)
@@ -58,7 +58,7 @@ def test_a_place_leads_back_to_its_index(encoding: str, source: str, at: int) ->
     [((0, 99), 2), ((1, 99), 5), ((9, 0), 5), ((-1, 3), 0), ((0, -1), 0)],
 )
 def test_beyond_the_text_is_its_nearest_end(place: tuple[int, int], index: int) -> None:
-    assert Text("ab\ncd").index(Place(*place), "utf-16") == index
+    assert Text("ab\ncd").index(TextPosition(*place), "utf-16") == index
 
 
 @given(TEXTS, TEXTS)

@@ -364,7 +364,7 @@ def bars_of_idle(run: Run, window: DrawnSpan) -> pd.DataFrame:
 
 
 def _merged(rows: pd.DataFrame, window: DrawnSpan) -> pd.DataFrame:
-    """Return the rows of a window, cut to it; what begins in one pixel and is shorter is one."""
+    """Return the rows of a window, cut to it; shorter ones that begin in one pixel are one."""
     end = (rows["start_ns"] + rows["length_ns"]).clip(upper=window.end)
     start = rows["start_ns"].clip(lower=window.start)
     rows = rows.assign(start_ns=start - window.start, length_ns=end - start)[end > start]

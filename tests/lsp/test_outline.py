@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.frames import line_hashes
-from pyprof2.lsp.anchors import anchors, split_hashes
-from pyprof2.lsp.outline import outline, parsed
-from pyprof2.lsp.text import Text
+from pyprof2.lsp.outline import anchors, outline, parsed, split_hashes
+from pyprof2.lsp.positions import Text
 
 CODE = """import torch
 
