@@ -79,7 +79,8 @@ class LeftOutWarning(UserWarning):
 
 _WORDS: Final = re.compile(
     r"bad_alloc|out of memory|(?:cannot|could not|unable to) allocate|allocation failed"
-    r"|(?:m|re|c)alloc of size|can't start new thread",
+    r"|(?:m|re|c)alloc of size|can't start new thread|failed to launch worker thread"
+    r"|failed to map segment",
     re.IGNORECASE,
 )
 _BYTES: Final = re.compile(r"(?:alloc of size|allocate) (\d+\.?\d*)(?: ([KMGT]iB|bytes))?")
@@ -89,11 +90,42 @@ _UNITS: Final = {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 def is_shortage(error: BaseException) -> bool:
     """Whether an error, or what ours came from, says that there is too little memory."""
+    if isinstance(error, KeyboardInterrupt):
+        return _is_of_library(error)
+    if isinstance(error, SystemError) and _is_limited():  # of C code whose allocation failed
+        return True
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     if isinstance(error, (TraceError, StoreError)):  # others say what a script lacked
         return error.__cause__ is not None and is_shortage(error.__cause__)
     return not isinstance(error, Pyprof2Error) and bool(_WORDS.search(str(error)))
+
+
+def _is_of_library(error: KeyboardInterrupt) -> bool:
+    """Whether a library interrupts the program because it gets no thread while it is loaded.
+
+    OpenBLAS does, which NumPy loads; nobody has pressed a key. It happens where a limit is set.
+    """
+    from dis import opname
+
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or not _is_limited():
+        return False
+    # What importlib itself does is left out of tracebacks.
+    code = place.tb_frame.f_code
+    return opname[code.co_code[place.tb_lasti]].startswith("IMPORT")
+
+
+def _is_limited() -> bool:
+    """Whether the memory that this process may take is limited, as by `ulimit -v`."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
+    kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    return any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds)
 
 
 def shortage(error: BaseException, place: object) -> MemoryShortError:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +46,14 @@ def of_numpy() -> BaseException:
         pytest.param(OSError(errno.ENOMEM, "Cannot allocate memory"), "", id="the system"),
         pytest.param(sqlite3.OperationalError("out of memory"), "", id="SQLite"),
         pytest.param(RuntimeError("can't start new thread"), "", id="a thread"),
+        pytest.param(
+            pa.ArrowException("Failed to launch worker thread: Resource temporarily unavailable"),
+            "",
+            id="a thread of Arrow",
+        ),
+        pytest.param(
+            ImportError("x.so: failed to map segment from shared object"), "", id="a library"
+        ),
         pytest.param(MemoryError(), "", id="C"),
     ],
 )
@@ -65,6 +76,30 @@ def test_each_way_of_saying_it_is_known(error: BaseException, asked: str) -> Non
 )  # fmt: skip
 def test_other_errors_are_none(error: BaseException) -> None:
     assert not is_shortage(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [300_000, 310_000, 320_000])
+@pytest.mark.parametrize("command", ["prof", "check"])
+def test_a_library_that_gets_no_thread_is_no_interrupt(
+    tmp_path: Path, command: str, kilobytes: int
+) -> None:
+    """OpenBLAS interrupts the program that loads it."""
+    path = trace(tmp_path, op("aten::a", 0, 9), *launched(1, 5, at=20, dur=8))
+    words = f"ulimit -v {kilobytes}; {sys.executable} -m pyprof2 {command} {path}"
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", words], capture_output=True, text=True, check=False,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "8"},
+    )  # fmt: skip
+
+    said = done.stderr.splitlines()[-1:]
+    assert done.returncode != 130
+    assert done.returncode == 0 or "emory" in said[0]
+
+
+def test_a_key_that_is_pressed_is_one() -> None:
+    assert not is_shortage(KeyboardInterrupt())
 
 
 def test_an_error_of_ours_that_comes_from_it_is_one() -> None:

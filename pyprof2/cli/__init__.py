@@ -281,7 +281,7 @@ def _run(args: argparse.Namespace) -> None:
             # `messages.warn` says what is left out, with all else that is wrong with a store.
             warnings.simplefilter("ignore", LeftOutWarning)
             _run_on_store(args)
-    except Exception as error:  # whatever it is, it is raised
+    except (Exception, KeyboardInterrupt) as error:  # whatever it is, it is raised
         # Arrow has errors of several classes for it, and parsers those of formats.
         named = getattr(args, "input", None) or getattr(args, "traces", None)
         if not is_shortage(error) or (named is None and isinstance(error, MemoryShortError)):

@@ -64,6 +64,10 @@ _COLLECTS: Final = re.compile(
 )
 
 
+_STEPS_AGAIN: Final = 2
+"""In so many later steps memory is allocated or released where it is not kept."""
+
+
 def data_loading(facts: RankFacts) -> RuleFinding | None:
     """The device waits while the host gets the next batch: workers and prefetching hide that.
 
@@ -175,9 +179,10 @@ def _gains_of_waits(
 
 
 def allocator(facts: RankFacts) -> RuleFinding | None:
-    """PyTorch keeps memory for the next step; calls in every step say that it cannot.
+    """PyTorch keeps memory for the next step; calls in several steps say that it cannot.
 
-    `cudaMalloc` and `cudaFree` wait for the device. In the first step they are usual.
+    `cudaMalloc` and `cudaFree` wait for the device. In the first step they are usual, and once in a
+    later one: the first batch of another shape.
     """
     idle = facts.idle_of("allocator")
     if facts.share(idle["time_ns"].sum()) < LEAST_PCT:
@@ -192,10 +197,13 @@ def allocator(facts: RankFacts) -> RuleFinding | None:
         calls = calls[time_within(*later, start, start + 1) > 0]
         begin = idle["start_ns"].to_numpy("int64")
         idle = idle[time_within(*later, begin, begin + 1) > 0]
-        count = len(later[0])
-        if not count or len(calls) < count or facts.share(idle["time_ns"].sum()) < LEAST_PCT:
+        steps = len(later[0])
+        own = np.searchsorted(later[0], calls["start_ns"].to_numpy("int64"), "right")
+        comes_again = len(np.unique(own)) >= min(_STEPS_AGAIN, steps)
+        share = facts.share(idle["time_ns"].sum())
+        if not steps or not comes_again or share < LEAST_PCT:
             return None
-        words = f"{len(calls) / count:.1f} calls in a step"
+        words = f"{len(calls) / steps:.1f} calls in a step"
     else:
         words = counted(len(calls), "call")
     share = facts.share(idle["time_ns"].sum())

@@ -24,8 +24,8 @@ RULES: Final = (
         host.host_bound,
     ),
     Rule(
-        "allocator", "Memory is allocated in every step",
-        "idle time of the allocator is 1 % or more, with a call in each step after the first",
+        "allocator", "Memory is allocated again and again",
+        "idle time of the allocator is 1 % or more, in two steps or more after the first",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, no empty_cache() in the loop, the same "
         "shapes in every step, a limit on the workspaces of convolutions",
         host.allocator,

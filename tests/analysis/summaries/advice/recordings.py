@@ -106,9 +106,11 @@ def at_steps(rows: Rows) -> list[float]:
     return [row["start_ns"] / US for row in rows["ranges"] if row["kind"] == "step"]
 
 
-def with_calls(rows: Rows, name: str, length_us: float, before_us: float = 0) -> Rows:
-    """Add a GPU call at the start of each step, which may begin before it."""
-    for at in at_steps(rows):
+def with_calls(
+    rows: Rows, name: str, length_us: float, before_us: float = 0, every: int = 1
+) -> Rows:
+    """Add a GPU call at the start of each step, or of some, which may begin before it."""
+    for at in at_steps(rows)[every - 1 :: every]:
         begin = max(0.0, at - before_us)
         number = 1000 + len(rows["launches"])
         length = at + length_us - begin

@@ -539,6 +539,16 @@ def test_less_than_a_percent_is_not_worth_a_word(
     ] == "silent"  # fmt: skip
 
 
+@pytest.mark.parametrize(("every", "status"), [(1, "fires"), (2, "fires"), (3, "silent")])
+def test_memory_may_be_released_in_some_steps_only(
+    findings: Callable[[Rows], pd.DataFrame], every: int, status: str
+) -> None:
+    """Every third one is one of the four."""
+    found = findings(with_calls(training(pause_us=1000), "cudaFree", 1000, every=every))
+
+    assert found.loc["allocator", "status"] == status
+
+
 def test_the_largest_stake_comes_first(findings: Callable[[Rows], pd.DataFrame]) -> None:
     rows = training(
         tensor_core="no", tensor_core_eligible=False, compute_dtype="f32", pause_us=2000
