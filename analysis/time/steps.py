@@ -107,7 +107,8 @@ class Use(NamedTuple):
     def at(self, windows: Int) -> Use:
         """Return the use in some of the windows."""
         times = {name: time[windows] for name, time in self.times.items()}
-        return Use(times, *(column[windows] for column in self[1:]))
+        columns: list[Any] = [column[windows] for column in self[1:]]
+        return Use(times, *columns)
 
 
 class WindowSlices:

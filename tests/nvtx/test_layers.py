@@ -138,7 +138,7 @@ def test_models_that_are_held_together_are_apart(hold: Any, wanted: list[str]) -
         def __init__(self) -> None:
             self.called = small(), small()
             self.models = hold(*self.called)
-            self.called = tuple(map(weakref.ref, self.called))  # type: ignore[assignment]
+            self.called = tuple(map(weakref.ref, self.called))
 
         def step(self) -> None:
             for each in self.called:

@@ -197,13 +197,13 @@ def allocator(facts: RankFacts) -> RuleFinding | None:
         calls = calls[time_within(*later, start, start + 1) > 0]
         begin = idle["start_ns"].to_numpy("int64")
         idle = idle[time_within(*later, begin, begin + 1) > 0]
-        steps = len(later[0])
+        count = len(later[0])
         own = np.searchsorted(later[0], calls["start_ns"].to_numpy("int64"), "right")
-        comes_again = len(np.unique(own)) >= min(_STEPS_AGAIN, steps)
+        comes_again = len(np.unique(own)) >= min(_STEPS_AGAIN, count)
         share = facts.share(idle["time_ns"].sum())
-        if not steps or not comes_again or share < LEAST_PCT:
+        if not count or not comes_again or share < LEAST_PCT:
             return None
-        words = f"{len(calls) / steps:.1f} calls in a step"
+        words = f"{len(calls) / count:.1f} calls in a step"
     else:
         words = counted(len(calls), "call")
     share = facts.share(idle["time_ns"].sum())
