@@ -403,6 +403,12 @@ def _loaded_by(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
+def test_reading_a_store_loads_nothing_that_makes_one() -> None:
+    code = "import pyprof2.api.run\nassert 'pyprof2.pipeline' not in sys.modules"
+
+    assert "pyprof2" in _loaded_by(code)
+
+
 def test_importing_pyprof2_loads_nothing_heavy() -> None:
     assert _loaded_by("import pyprof2") & set(HEAVY) == set()
 
