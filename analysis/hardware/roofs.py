@@ -251,7 +251,7 @@ def fast_convolution(kernel: str, params: str | None) -> Saving | None:
                 size, taps = size - int(own) + 1, (int(own),) * len(taps)
         factor = math.prod(size * r / (size + r - 1) for r in taps)
         sizes, filters = "×".join([str(size)] * len(taps)), "×".join(map(str, taps))
-        unsure = "" if is_named else ", the largest in use: the name does not say which"
+        unsure = "" if is_named else ", the largest in use: the name does not tell the tile"
         saving = Saving(factor, f"Winograd's F({sizes}, {filters}){unsure}")
     else:
         return None
