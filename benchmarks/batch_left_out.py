@@ -88,9 +88,8 @@ def of_entry(file: Path, sizes: Sequence[int] = SIZES) -> Iterator[Check]:
 
 
 def _checked(model: Model, used: tuple[int, ...], batch: int, whole: Model) -> Check:
-    answer, truth = model.answer(MEMORY, batch, {}), whole.answer(MEMORY, batch, {}).value
-    assert truth is not None
-    return Check(used, batch, answer.lo, answer.value, answer.hi, round(truth))
+    answer, truth = (each.answer(MEMORY, batch, {}) for each in (model, whole))
+    return Check(used, batch, answer.lo, answer.value, answer.hi, round(truth.value or 0))
 
 
 def main() -> int:
