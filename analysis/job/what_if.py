@@ -121,6 +121,8 @@ def evaluate(job: JobGraph, change: Change) -> Gain:
             after = int(replay(graph, change.duration, change.lag, without).last_end)
             gains.append(before - after)
     spread = scatter(job, change)
+    # The least that the changed work takes is no surer than what it takes call by call.
+    bound = min(window, bound + spread)
     hi = max(with_all, min(max(gains) + spread, bound))
     lo = min(with_all, max(min(gains) - spread, min(0, *gains)))
     return Gain(change.what, with_all, lo, hi, bound, window, error, note)
