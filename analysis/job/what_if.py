@@ -121,6 +121,8 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
             after = int(replay(graph, change.duration, change.lag, without).last_end)
             gains.append(before - after)
     spread = scatter(job, change)
+    # The least that the changed work takes is no surer than what it takes call by call.
+    bound = min(window, bound + spread)
     hi = max(with_all, min(max(gains) + spread, bound))
     lo = min(with_all, max(min(gains) - spread, min(0, *gains)))
     return Gain(change.what, with_all, lo, hi, bound, window, error, note)
@@ -129,20 +131,33 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
 def scatter(job: JobGraph, change: Scenario) -> int:
     """Return two standard errors of a gain: replaced durations scatter from call to call.
 
-    They are of the time that the critical path loses: how far the recorded durations are from the
-    new ones times the ratio of both, over the calls of one name in a step.
+    They are of the calls that the critical path loses. How far a recorded duration is from the new
+    one times the ratio of both is known from all calls of that name in that step of the rank, on
+    the path or not; of a single one, from all those of the rank.
     """
     if change.duration is None:
         return 0
-    events = np.unique(critical_path(job)["event"].to_numpy(np.int64))
-    old, new = job.graph.duration[events], change.duration[events]
-    moved = (old != new) & (new > 0)
-    events, old, new = events[moved], old[moved], new[moved]
-    names = [job.rank[events], job.step[events], job.labels.codes["kernel_short"][events]]
-    rows = pd.DataFrame({"old": old, "new": new, "n": 1})
-    sums = rows.groupby(names).transform("sum")
-    off = (old - new * sums["old"] / sums["new"]) ** 2 * sums["n"] / (sums["n"] - 1).clip(lower=1)
-    return int(2 * math.sqrt(off.sum()))
+    old, new = job.graph.duration, change.duration
+    moved = np.flatnonzero((old != new) & (new > 0))
+    names = [job.rank[moved], job.step[moved], job.labels.codes["kernel_short"][moved]]
+    rows = pd.DataFrame({"old": old[moved], "new": new[moved]}, dtype=float)
+    every = _relative_variance(rows, names[:1])
+    rows["variance"] = _relative_variance(rows, names).fillna(every).fillna(0.0)
+    rows["variance"] *= (rows["new"] * _ratio(rows, names)) ** 2
+    on_path = np.isin(moved, critical_path(job)["event"].to_numpy(np.int64))
+    return int(2 * math.sqrt(rows["variance"][on_path].sum()))
+
+
+def _ratio(rows: pd.DataFrame, names: list[Int]) -> pd.Series:
+    sums = rows[["old", "new"]].groupby(names).transform("sum")
+    return sums["old"] / sums["new"]
+
+
+def _relative_variance(rows: pd.DataFrame, names: list[Int]) -> pd.Series:
+    """Return of each call the variance of those of its names, relative; null of a single one."""
+    off = (rows["old"] / (rows["new"] * _ratio(rows, names)) - 1) ** 2
+    calls = off.groupby(names)
+    return calls.transform("sum") / (calls.transform("size") - 1).replace(0, math.nan)
 
 
 def _doubted(job: JobGraph) -> Bool:
