@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -195,6 +196,14 @@ def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:
         end = int(cuts[at])
         yield slice(begin, end)
         begin = end
+
+
+def shifted(table: pa.Table, added: Mapping[str, int]) -> pa.Table:
+    """Return a table with something added to the columns of these names that it has."""
+    for at, name in enumerate(table.column_names):
+        if added.get(name):
+            table = table.set_column(at, table.field(at), pc.add(table[name], added[name]))
+    return table
 
 
 def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pyprof2.columns import shifted
 from pyprof2.errors import StoreError
-from pyprof2.pipeline.assemble import shifted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

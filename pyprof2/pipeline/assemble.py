@@ -17,7 +17,7 @@ from pyprof2.analysis.assembly.activity_table import activity_tables
 from pyprof2.analysis.assembly.host_tables import estimate_table, memory_table, op_table
 from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
-from pyprof2.columns import order_of
+from pyprof2.columns import order_of, shifted
 from pyprof2.recording import int_column
 from pyprof2.tables import TABLES
 
@@ -238,14 +238,6 @@ def ids_after(row_counts: Mapping[str, int]) -> dict[str, int]:
 
 def _file(folder: Path, name: str, rank: int) -> pq.ParquetFile:
     return pq.ParquetFile(folder / name / f"rank-{rank}.parquet")
-
-
-def shifted(table: pa.Table, added: Mapping[str, int]) -> pa.Table:
-    """Return a table with something added to the columns of these names that it has."""
-    for at, name in enumerate(table.column_names):
-        if added.get(name):
-            table = table.set_column(at, table.field(at), pc.add(table[name], added[name]))
-    return table
 
 
 def _correlation_shifts(folders: Sequence[Path], rank: int) -> list[int]:

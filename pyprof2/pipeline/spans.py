@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.parted import parts_of
 from pyprof2.analysis.summaries.rows import is_engine
-from pyprof2.pipeline.assemble import ids_after, shifted
+from pyprof2.columns import shifted
+from pyprof2.pipeline.assemble import ids_after
 from pyprof2.pipeline.results import write_results
 from pyprof2.store.folder import read_manifest, write_table
 from pyprof2.store.places import MANIFEST
