@@ -198,6 +198,14 @@ def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:
         begin = end
 
 
+def shifted(table: pa.Table, added: Mapping[str, int]) -> pa.Table:
+    """Return a table with something added to the columns of these names that it has."""
+    for at, name in enumerate(table.column_names):
+        if added.get(name):
+            table = table.set_column(at, table.field(at), pc.add(table[name], added[name]))
+    return table
+
+
 def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:
     """Return a DataFrame whose whole numbers stay whole numbers, null or not.
 

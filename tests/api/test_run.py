@@ -338,6 +338,15 @@ def test_the_root_of_sources_reaches_the_rows(tmp_path: Path) -> None:
     assert load(source, source_root=Path("/w")).rows()["source"].tolist() == ["/w/a.py:1"]
 
 
+def test_another_root_leaves_the_columns_of_idle_time_in_order(tmp_path: Path) -> None:
+    store = parse(trace(tmp_path, op("a", 0, 9), launched(1, 1, at=2, dur=1), kernel(40, 1, 2)))
+    columns = ["time_ns", "cause", "source", "start_ns"]
+
+    plain, rooted = (load(store, source_root=root).idle_parts(columns) for root in (None, "/w"))
+
+    assert next(rooted).schema.names == next(plain).schema.names
+
+
 def test_the_progress_that_readers_tell_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
     from pyprof2.parsers import read_recordings
 
