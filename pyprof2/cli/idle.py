@@ -37,8 +37,8 @@ def add_to(commands: arguments.Commands) -> None:
         "--normal-gap",
         type=_microseconds,
         metavar="US",
-        help="what a device may need between two kernels that are queued, or from a launch to its "
-        "start; default: 30",
+        help="longest normal gap between two queued kernels, or from a launch to its start; "
+        "default: 30",
     )
     arguments.add_rank(command)
     arguments.add_span(command)

@@ -69,7 +69,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--statistics",
         action="store_true",
-        help="show of each op its calls, and how much it allocated and released, by itself and "
+        help="show the calls of each op, and how much it allocated and released, by itself and "
         "with the ops inside",
     )
     command.add_argument(

@@ -25,7 +25,7 @@ _GC_OBJECTS: Final = 100_000
 _EXAMPLES: Final = """examples:
   pyprof2 parse net.json.gz                        writes net.pyprof2
   pyprof2 parse traces/ -o job.pyprof2 --jobs 4    a file for each rank
-  pyprof2 parse net.nsys-rep --source-root ~/net   whose lines are yours"""
+  pyprof2 parse net.nsys-rep --source-root ~/net   your lines are below ~/net"""
 
 
 def add_to(commands: arguments.Commands) -> None:
