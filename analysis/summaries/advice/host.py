@@ -321,8 +321,9 @@ def autotuning(facts: Facts) -> Found | None:
 def garbage_collection(facts: Facts) -> Found | None:
     """Python's garbage collector ran: with many objects that takes up to a second.
 
-    Call it yourself every so many steps, at the same time on all ranks. Only frames of explicit
-    calls are recorded.
+    Call it yourself every so many steps, at the same time on all ranks. Only explicit calls have a
+    frame: what Python starts by itself is no event of any profiler, and its time is that of the
+    Python, or of the op, in the middle of which it began.
     """
     found = _deleted_work(facts, _COLLECTS, "the host collected garbage")
     if found is not None or facts.has_stacks:
