@@ -138,11 +138,12 @@ def test_models_that_are_held_together_are_apart(hold: Any, wanted: list[str]) -
         def __init__(self) -> None:
             self.called = small(), small()
             self.models = hold(*self.called)
-            self.called = tuple(map(weakref.ref, self.called))  # type: ignore[assignment]
+            self.refs = [weakref.ref(each) for each in self.called]
+            del self.called
 
         def step(self) -> None:
-            for each in self.called:
-                each()(X)  # type: ignore[call-arg]
+            for ref in self.refs:
+                ref()(X)  # type: ignore[misc]
 
     found = names(Job().step)
 
@@ -179,7 +180,11 @@ def test_the_name_of_a_root_is_no_path_below_another() -> None:
         model(X)
         del self
 
-    found = names(lambda: (run(first, first.models[0]), run(second, second.models)))
+    def run_both() -> None:
+        run(first, first.models[0])
+        run(second, second.models)
+
+    found = names(run_both)
     assert len({f"{root}.{layer}" for root, layer in found}) == 2
 
 
