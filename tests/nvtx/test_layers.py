@@ -150,6 +150,29 @@ def test_models_that_are_held_together_are_apart(hold: Any, wanted: list[str]) -
     assert found == [(root, "0") for root in wanted]
 
 
+def test_a_comprehension_names_what_the_function_around_it_holds() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.nets = (small(), small())
+
+        def training_step(self) -> None:
+            assert len([net(X) for net in self.nets]) == 2
+
+    class Job:
+        def __init__(self) -> None:
+            self.parts = [Own(), Own()]
+
+        def fit(self) -> None:
+            assert all(part.training_step() is None for part in self.parts)  # type: ignore[func-returns-value]
+
+    found = names(Job().fit)
+    assert [layer for _, layer in found] == 2 * ["nets.0.0", "nets.1.0"]
+    assert len({root for root, _ in found}) == 2
+    one, other = small(), small()
+    assert names(lambda: [net(X) for net in (one, other)]) == [("one", "0"), ("other", "0")]
+
+
 def test_keys_that_are_written_alike_are_two_paths() -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
