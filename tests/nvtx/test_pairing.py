@@ -115,7 +115,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
     """Run all scenarios under nsys and return the ops from its export, in order by thread."""
     folder = tmp_path_factory.mktemp("nsys")
     script = Path(__file__).with_name("record_scenarios.py")
-    program = [sys.executable, script, folder / "log"]
+    program: list[str | Path] = [sys.executable, script, folder / "log"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     export = nsys_profile(program, folder / "out", env=environment)
     return list(_with_expectations(_exported_ranges(export), folder / "log"))
