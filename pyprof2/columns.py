@@ -225,11 +225,3 @@ def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:
     }
     exact: pd.DataFrame = frame.astype(kinds)
     return exact
-
-
-def shifted(table: pa.Table, added: Mapping[str, int]) -> pa.Table:
-    """Return a table with something added to the columns of these names that it has."""
-    for at, name in enumerate(table.column_names):
-        if added.get(name):
-            table = table.set_column(at, table.field(at), pc.add(table[name], added[name]))
-    return table

@@ -32,6 +32,9 @@ PARTS_AT_MOST: Final = 1000
 DEPTH_AT_MOST: Final = 3
 """How deep: `self.models["first"].generator`."""
 
+_COMPREHENSIONS: Final = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""Names of code that has a frame of its own inside of a function's."""
+
 _NOT_HELD: Final = ("args", "kwargs", "_modules", "__builtins__")
 """Dicts and lists that are no place of their own."""
 
@@ -71,17 +74,23 @@ def find_holder(
         frame: of the call.
         known: returns the layer of a module that has one: what is registered in it has one too.
     """
+    own: Holder | None = None
     for outer in _own_frames(frame):
         try:
             found = _holder_in(module, outer, known)
         finally:
             _forget_variables(outer)
+        if outer.f_code.co_name in _COMPREHENSIONS and (found is None or found.module is None):
+            # Its variable stands for what the function around it holds: `[m(x) for m in self.all]`.
+            own = own or found
+            continue
+        found = found or own
         if found is not None:
             return found
         # A module without modules is named after its class: all that matters is a holder.
         if not has_modules(module):
             break
-    return Holder(None, None, "", None)
+    return own or Holder(None, None, "", None)
 
 
 def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -138,15 +138,39 @@ def test_models_that_are_held_together_are_apart(hold: Any, wanted: list[str]) -
         def __init__(self) -> None:
             self.called = small(), small()
             self.models = hold(*self.called)
-            self.called = tuple(map(weakref.ref, self.called))  # type: ignore[assignment]
+            self.refs = [weakref.ref(each) for each in self.called]
+            del self.called
 
         def step(self) -> None:
-            for each in self.called:
-                each()(X)
+            for ref in self.refs:
+                ref()(X)  # type: ignore[misc]
 
     found = names(Job().step)
 
     assert found == [(root, "0") for root in wanted]
+
+
+def test_a_comprehension_names_what_the_function_around_it_holds() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.nets = (small(), small())
+
+        def training_step(self) -> None:
+            assert len([net(X) for net in self.nets]) == 2
+
+    class Job:
+        def __init__(self) -> None:
+            self.parts = [Own(), Own()]
+
+        def fit(self) -> None:
+            assert all(part.training_step() is None for part in self.parts)  # type: ignore[func-returns-value]
+
+    found = names(Job().fit)
+    assert [layer for _, layer in found] == 2 * ["nets.0.0", "nets.1.0"]
+    assert len({root for root, _ in found}) == 2
+    one, other = small(), small()
+    assert names(lambda: [net(X) for net in (one, other)]) == [("one", "0"), ("other", "0")]
 
 
 def test_keys_that_are_written_alike_are_two_paths() -> None:
@@ -179,11 +203,11 @@ def test_the_name_of_a_root_is_no_path_below_another() -> None:
         model(X)
         del self
 
-    def both() -> None:
+    def run_both() -> None:
         run(first, first.models[0])
         run(second, second.models)
 
-    found = names(both)
+    found = names(run_both)
     assert len({f"{root}.{layer}" for root, layer in found}) == 2
 
 

@@ -235,34 +235,36 @@ def pageable_copies(facts: RankFacts) -> RuleFinding | None:
     time of the copies themselves can be gained, too.
     """
     idle = facts.idle_of("copy_call")
-    if facts.share(idle["time_ns"].sum()) < LEAST_PCT:
-        return None
     copies = facts["copies"]
     kind = copies["copy_kind"].astype(object).fillna("").astype(str)
     crosses = kind.str.contains("h2d|d2h")
     pageable = copies[kind.str.contains("pageable")]
     if crosses.any() and not kind.str.contains("pageable|pinned").any():
+        time_ns = int(idle["time_ns"].sum())
+        if facts.share(time_ns) < LEAST_PCT:
+            return None
         text = "the recording does not say which copies are of pageable memory"
         kinds = "a profiler that records the kinds of memory of copies"
-        time_ns = int(idle["time_ns"].sum())
         return unknown(text, kinds, hi_ns=time_ns, lo_ns=0)
     # Reading back, as by .item(), waits for the device wherever it is written to.
     pageable = pageable[kind[pageable.index].str.startswith("h2d").to_numpy(bool)]
     idle = idle[idle["launch_id"].isin(pageable["launch_id"].dropna()).to_numpy(bool)]
-    share = facts.share(idle["time_ns"].sum())
-    if share < LEAST_PCT:
+    share, copying_ns = facts.share(idle["time_ns"].sum()), int(pageable["dur_ns"].sum())
+    # Where the device is the limit they are part of its time.
+    if max(share, facts.share(copying_ns)) < LEAST_PCT:
         return None
     calls = facts["launches"]
     calls = calls[calls["launch_id"].isin(pageable["launch_id"].dropna())]
     copied = counted(len(pageable), "pageable copy", "pageable copies")
     together = f"{' together' if len(pageable) > 1 else ''}"
     text = (
-        f"{share:.1f} % of the time in {copied} of "
-        f"{format_bytes(float(pageable['bytes'].sum()))}{together}"
+        f"{share:.1f} % of the time idle in {copied} of "
+        f"{format_bytes(float(pageable['bytes'].sum()))}{together}, which take "
+        f"{facts.share(copying_ns):.1f} %"
     )
     evidence = {"copies": longest(pageable, "kernel_id")}
     found = _host_found(facts, idle, merged(*ends(calls)), text, evidence)
-    most = cast("int", found.hi_ns) + int(pageable["dur_ns"].sum())
+    most = cast("int", found.hi_ns) + copying_ns
     return replace(found, hi_ns=most, limit=f"{found.limit}, and the time of the copies")
 
 
@@ -343,8 +345,9 @@ def autotuning(facts: RankFacts) -> RuleFinding | None:
 def garbage_collection(facts: RankFacts) -> RuleFinding | None:
     """Python's garbage collector ran: with many objects that takes up to a second.
 
-    Call it yourself every so many steps, at the same time on all ranks. Only frames of explicit
-    calls are recorded.
+    Call it yourself every so many steps, at the same time on all ranks. Only explicit calls have a
+    frame: what Python starts by itself is no event of any profiler, and its time is that of the
+    Python, or of the op, in the middle of which it began.
     """
     found = _deleted_work(facts, _COLLECTS, "the host collected garbage")
     if found is not None or facts.has_stacks:

@@ -38,7 +38,7 @@ RULES: Final = (
     ),
     Rule(
         "pageable-copies", "Copies from pageable memory",
-        "idle time in calls of copies from pageable memory is 1 % or more",
+        "idle time in calls of copies from pageable memory, or the copies, are 1 % or more",
         "pin_memory=True in the DataLoader, and to(device, non_blocking=True)",
         host.pageable_copies,
     ),

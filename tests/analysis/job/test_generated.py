@@ -161,3 +161,27 @@ def test_more_ranks(tmp_path: Path, ranks: int) -> None:
     assert (row["rank"], row["verdict"]) == (5, "straggler")
     assert _close(row["gain_ns"], _lost_ns(job, made), job.steps)
     assert found.graph.replay_error_ns == 0
+
+
+@pytest.mark.minutes
+@pytest.mark.release
+def test_what_a_rank_costs_lies_in_its_interval(tmp_path: Path) -> None:
+    """Each of 8 ranks is slow in turn; its links are slow as well, so that collectives hide some.
+
+    95 % is what two standard errors promise.
+    """
+    outside = []
+    cases = [(s, links, r) for s in range(5) for links in (2.0, 3.0) for r in range(8)]
+    for seed, links, rank in cases:
+        job = Job(8, slow={rank: 1.2}, links=links, seed=seed)
+        made = simulate(job)
+        healthy = simulate(replace(job, slow={}))
+        true_ns = 1000 * (made.end_us[-1] - healthy.end_us[-1])
+        folder = tmp_path / f"{seed}-{links}-{rank}"
+        folder.mkdir()
+        gain = load(write(made, folder)).ranks.what_if(rank=rank).iloc[0]
+        if not gain["lo_ns"] <= true_ns <= gain["hi_ns"]:
+            outside.append((seed, links, rank))
+
+    assert len(cases) >= 80
+    assert len(outside) <= 0.05 * len(cases), outside
