@@ -34,7 +34,7 @@ nitpick_ignore_regex: Final = [
         "py:.*",
         (
             r"Advice|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|MemoryCurve|Side|Pictures"
-            r"|Spent|Sums|Tagged|Tags"
+            r"|RankTables|Spent|Sums|Tagged|Tags"
         ),
     ),
     ("py:.*", r"pyprof2\.(api\.displays|api\.job\.Ranks|store\.rank_tables).*"),
