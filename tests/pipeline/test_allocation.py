@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -44,13 +45,15 @@ for count in (24, 96):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told what to keep")
 def test_pages_of_small_blocks_are_cleared_once_and_not_many_are_kept() -> None:
+    # NumPy asks for huge pages, of which the system has some or none.
+    environment = os.environ | {"NUMPY_MADVISE_HUGEPAGE": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment
     )
 
     (large, small), *kept = ([int(n) for n in line.split()] for line in done.stdout.splitlines())
     pages_of_megabyte = 100 * (1 << 20) // 4096
-    assert large > pages_of_megabyte  # some of them are huge ones
+    assert large > 7 * pages_of_megabyte
     assert small < 2 * pages_of_megabyte / 10
     few, many = (megabytes for (megabytes,) in kept)
     assert few >= 40
