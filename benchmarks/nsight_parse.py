@@ -177,7 +177,7 @@ def parse(path: Path) -> int:
 
 def parse_and_link(path: Path) -> int:
     """Read the recordings and link them; return how many rows they have."""
-    from pyprof2.analysis.linking.activities import link_activities, link_launches
+    from pyprof2.analysis.linking.kernels import link_activities, link_launches
     from pyprof2.analysis.linking.ops import link_ops
     from pyprof2.analysis.linking.pair import pair
     from pyprof2.analysis.linking.threads import Threads
@@ -236,7 +236,7 @@ def _measure(way: str, path: Path) -> None:
 
 def _import_everything() -> None:
     """Import what the ways need, so that the times are of reading alone."""
-    names = ("pandas", "pyprof2.analysis.linking.activities", "pyprof2.parsers.nsight")
+    names = ("pandas", "pyprof2.analysis.linking.kernels", "pyprof2.parsers.nsight")
     for name in (*names, "pyprof2.api.run", "pyarrow.parquet"):
         import_module(name)
 

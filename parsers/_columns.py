@@ -195,7 +195,7 @@ def _mask(lacks: Bool) -> Bool | None:
 
 
 class Meaning:
-    """What each distinct text means, as a code of another dictionary; asked once per text."""
+    """The meaning of each distinct text, as a code of another dictionary; asked once per text."""
 
     _UNASKED: Final = -2
 

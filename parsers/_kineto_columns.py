@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyprof2.parsers._json import JsonStream
 
 Takes: TypeAlias = Literal["number", "id", "text", "json", "all"]
-"""What a field may be: a number, a whole number, or text for either of these; a text; any JSON,
-which stays as it stands in the file; or all arguments together, as such JSON. `null` and nothing
-are no value, but for JSON."""
+"""Types that a field may have: a number, a whole number, or text for either of these; a text; any
+JSON, which stays as it stands in the file; or all arguments together, as such JSON. `null` and
+nothing are no value, but for JSON."""
 
 
 class EventArgument(NamedTuple):
@@ -133,7 +133,7 @@ INPUTS: Final[Mapping[str, EventArgument]] = {
     "strides": _json("Input Strides"),
     "values": _json("Concrete Inputs"),
 }
-"""What is recorded of the inputs of an op."""
+"""Arguments that describe the inputs of an op."""
 COLLECTIVE: Final[Mapping[str, EventArgument]] = {
     "collective": _text("Collective name"),
     "in_count": _number("In msg nelems"),
@@ -153,7 +153,7 @@ COLLECTIVE: Final[Mapping[str, EventArgument]] = {
     "target_rank": _number("Dst Rank"),
     "is_async": _json("Is asynchronized op"),
 }
-"""What is recorded of a collective, beside its number, which each call has for itself."""
+"""Arguments that describe a collective, beside its number, which each call has for itself."""
 CALL: Final[Mapping[str, EventArgument]] = {**INPUTS, **COLLECTIVE}
 """How calls of an op of one name differ: the parts of column `call` of `op`."""
 WITH_CALLS: Final = ("op", BEGIN + "op")
@@ -236,7 +236,7 @@ class EventColumns:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a chunk of a file holds.
+    """The contents of a chunk of a file.
 
     Attributes:
         groups: its events, each group once, in the order in which they begin.

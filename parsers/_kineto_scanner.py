@@ -74,7 +74,7 @@ class _Named(Event, gc=False):
 
 
 class RecordedJob(msgspec.Struct):
-    """What the file says of the job."""
+    """The job, as the file describes it."""
 
     rank: Any = None
     world_size: Any = None

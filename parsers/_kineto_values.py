@@ -1,4 +1,4 @@
-"""What all raw tables of a Kineto recording share: numbers, times, threads and short texts."""
+"""Values that all raw tables of a Kineto recording share: numbers, times, threads, short texts."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def copy_kind_code(codes: TextCodes, name: str) -> int | None:
 
 
 class TableContext:
-    """What the builders of the tables have in common.
+    """The state that the builders of the tables have in common.
 
     Attributes:
         spool: the raw tables.

@@ -1,4 +1,4 @@
-"""What a text in a recording says, whichever profiler recorded it: our markers, and plain text.
+"""The meaning of a text in a recording of any profiler: our markers, and plain text.
 
 Nothing is evaluated; what is no marker is text.
 """
@@ -61,7 +61,7 @@ class LayerPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a text says.
+    """The meaning of a text.
 
     Attributes:
         what: an op; a range of another kind; an instant that says something of a step, or
@@ -91,7 +91,7 @@ class Label:
 
     @property
     def text(self) -> str | LayerPath:
-        """What stands for a range among the texts of a spool."""
+        """The text or path that stands for a range among the texts of a spool."""
         return self.name if self.kind != "layer" or self.path is None else self.path
 
 

@@ -1,4 +1,4 @@
-"""What an export says of the machine, the session, and the profiler itself."""
+"""Facts that an export says of the machine, the session, and the profiler itself."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _FIELDS: Final = (
 
 
 class _Labels:
-    """What the distinct texts of one process say, as columns to look up by the texts' codes."""
+    """The meanings of the distinct texts of one process, as columns to look up by their codes."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool

@@ -1,4 +1,4 @@
-"""What the readers of Nsight Systems' tables share: ids, strings, and the rows of one process."""
+"""Code that the readers of Nsight Systems' tables share: ids, strings, rows of one process."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Strings:
 
 
 class Process:
-    """What is known of one process so far.
+    """One process, as far as it is known.
 
     Attributes:
         pid: its id; None if the file does not say whose the rows are.

@@ -1,4 +1,4 @@
-"""What the text of an NVTX range says that is not ours: which op, layer or step it marks.
+"""The meaning of texts of NVTX ranges that are not ours: which op, layer or step each marks.
 
 The grammar is that of `emit_nvtx` and of `nsys --pytorch`; all but the name may be missing::
 

@@ -21,7 +21,7 @@ MOST_DEVICES: Final = 1024
 _HOUR_NS: Final = 3600 * 10**9
 _NONE: Final = -(1 << 63)
 _TELLING: Final = ("correlation_id", "device", "stream", "kernel", "kind", "graph_node_id")
-"""What, beside its times, says which piece of work a row is of."""
+"""Columns that, beside its times, say which kernel or copy a row is of."""
 
 
 def examine_work(recording: Recording, path: Path) -> None:

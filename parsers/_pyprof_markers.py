@@ -1,4 +1,4 @@
-"""What PyProf wrote into NVTX ranges: the stack of a call, and its arguments.
+"""Texts that PyProf wrote into NVTX ranges: the stack of a call, and its arguments.
 
 A text is the `repr` of a Python dict of literals; it is translated to JSON, never evaluated::
 

@@ -216,7 +216,7 @@ class _Spliced:
 
 
 class _CompiledEvents:
-    """What the compiled reader gets of a snapshot, and what is made of its answers."""
+    """The input of the compiled reader from a snapshot, and what is made of its answers."""
 
     def __init__(self, data: mmap.mmap, place: EventsPlace, columns: Columns, library: str) -> None:
         self.sink = _Sink(columns, place.device)

@@ -1,4 +1,4 @@
-"""What a file is, before it is read: a recording of one of the formats, or something else.
+"""Find what a file is, before it is read: a recording of one of the formats, or something else.
 
 One more format is one more `TraceFormat` here, and its own modules.
 """

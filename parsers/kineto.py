@@ -247,17 +247,17 @@ class TableBuilder:
 
     @property
     def process(self) -> Marker | None:
-        """What our annotation says of the process."""
+        """The marker by which our annotation describes the process."""
         return self._ranges.process
 
     @property
     def cpu(self) -> Marker | None:
-        """What it says of the CPU."""
+        """Its marker of the CPU."""
         return self._ranges.cpu
 
     @property
     def entry(self) -> Marker | None:
-        """What it says of the entry point that is run."""
+        """Its marker of the entry point that is run."""
         return self._ranges.entry
 
     @property

@@ -113,7 +113,7 @@ def _is_of_library(error: KeyboardInterrupt) -> bool:
         place = place.tb_next
     if place is None or not _is_limited():
         return False
-    # What importlib itself does is left out of tracebacks.
+    # Frames of importlib itself are left out of tracebacks.
     code = place.tb_frame.f_code
     return opname[code.co_code[place.tb_lasti]].startswith("IMPORT")
 

@@ -614,7 +614,7 @@ STALLS: Final = Table(
 )
 IDLE: Final = Table(
     "idle",
-    "One row per piece of a gap in which a device did nothing, with the one cause of it; their "
+    "One row per part of a gap in which a device did nothing, with the one cause of it; their "
     "times and the busy time of a device add up to its recording window.",
     (
         Column(
@@ -627,8 +627,8 @@ IDLE: Final = Table(
         _RANK,
         Column("device", pa.int64(), "Ordinal of the device."),
         Column("start_ns", pa.int64(), "Start on the clock of the trace.", "ns", nullable=False),
-        Column("time_ns", pa.int64(), "Length of the piece.", "ns", nullable=False),
-        Column("count", pa.int64(), "1; in sums the number of pieces.", nullable=False),
+        Column("time_ns", pa.int64(), "Length of the part.", "ns", nullable=False),
+        Column("count", pa.int64(), "1; in sums the number of parts.", nullable=False),
         Column("step", pa.int64(), "The step whose window holds it; null: outside of steps."),
         Column("group", TEXT, "What the causes are summed up in; see the page on idle time."),
         Column("cause", TEXT, "The cause; see the page on idle time."),

@@ -70,7 +70,7 @@ def format_rate(value: float) -> str:
 
 
 TIMES_PCT: Final = 200.0
-"""What takes longer by more than this takes so many times as long."""
+"""A time longer by more than this is given as so many times as long."""
 
 
 def longer(excess_pct: float, than: str) -> str:

@@ -31,10 +31,13 @@ def test_what_contributing_names_is_there(path: str) -> None:
         pytest.param(
             "analysis/summaries/profile_columns.py", "SUMMARY_COLUMNS: Final", id="a column of prof"
         ),
-        pytest.param("analysis/linking/activities.py", "LINKS: Final", id="a link"),
+        pytest.param("analysis/linking/kernels.py", "LINKS: Final", id="a link"),
         pytest.param("analysis/time/causes.py", "CAUSES: Final", id="a cause of idle time"),
         pytest.param("pyprof2/lsp/hover.py", "def hover_text(", id="hover text"),
         pytest.param("pyprof2/lsp/costs.py", "VALUES: Final", id="a number of hover text"),
+        pytest.param(
+            "pyprof2/reports/page/document.py", "parts: dict", id="a part of the data of the page"
+        ),
         pytest.param("pyprof2/reports/notebook_plots.py", "class Plots", id="a plot"),
         pytest.param("pyprof2/cli/check.py", "def add_to(", id="a command"),
         pytest.param("pyprof2/problems.py", "_register(", id="a problem"),

@@ -10,7 +10,7 @@ from tests.words import FOLDERS, ROOT, files, found_in
 @pytest.mark.parametrize(
     "text",
     [
-        "The trace tells the step.", "known if told", "def told_count(): ...", "MAKERS = {}",
+        "The trace tells the step.", "known if told", "def told_rows(): ...", "MAKERS = {}",
         "_tell, _legs", '"""Of what calls it."""', "    # What is left.", "/** What it is. */",
     ],
 )  # fmt: skip
@@ -23,6 +23,7 @@ def test_dialect_is_found(text: str) -> None:
     [
         "Calls are told apart, and the stack tells two of them apart.", "table ``legs``",
         "foretold, legal, making, kind", "a list of what is left",
+        "column told_count", '{"legs": LEGS.empty()}',
         ".. generated: costs\n\nwho tells\n\n.. end generated\n",
     ],
 )  # fmt: skip

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 FOLDERS: Final = (
-    "pyprof2/reports", "pyprof2/lsp", "pyprof2/cli", "docs", "web", "editors/vscode/src",
+    "pyprof2", "parsers", "analysis", "docs", "web", "editors/vscode/src",
     "README.rst", "CONTRIBUTING.rst",
 )  # fmt: skip
 """Where to look."""
 
 _SUFFIXES: Final = (".py", ".rst", ".js", ".ts", ".md")
 _SKIPPED: Final = ("node_modules", "__pycache__")
+_BUILT: Final = frozenset((ROOT / "pyprof2" / "data").glob("*.js"))
+"""Programs that `make web` writes: their words come from `web`."""
 
 
 class Term(NamedTuple):
@@ -50,7 +52,8 @@ SENTENCE: Final = re.compile(r'(?:"""|^\s*#|^\s*//|/\*\*) ?(?:Of|What) ')
 
 KEPT: Final = {
     r"(?:told|tells?|telling)(?: \w+){0,3} apart": "plain English for to distinguish",
-    r"``legs``": "the name of a table in stores",
+    r"``legs``|`legs`|\"legs\"|(?-i:\bLEGS\b)": "the name of a table in stores, and its schema",
+    r"\btold_count\b": "a column of table `sums` in stores",
 }
 """Expressions that stay, and why."""
 
@@ -76,7 +79,7 @@ def files() -> Iterator[Path]:
     for name in FOLDERS:
         place = ROOT / name
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
-            if path.suffix in _SUFFIXES and not {*path.parts} & {*_SKIPPED}:
+            if path.suffix in _SUFFIXES and path not in _BUILT and not {*path.parts} & {*_SKIPPED}:
                 yield path
 
 

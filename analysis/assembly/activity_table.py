@@ -17,7 +17,7 @@ from pyprof2.analysis.hardware.kernel_names import (
     short_name,
 )
 from pyprof2.analysis.hardware.verdict import judge
-from pyprof2.analysis.linking.activities import LINKS, Launches, LinkedActivities
+from pyprof2.analysis.linking.kernels import LINKS, Launches, LinkedActivities
 from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
 from pyprof2.analysis.linking.ranges import link_steps

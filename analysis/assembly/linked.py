@@ -12,13 +12,13 @@ from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.attribute import OpCosts, cost_ops
 from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
 from pyprof2.analysis.intervals import nearest_marked
-from pyprof2.analysis.linking.activities import (
+from pyprof2.analysis.linking.directions import link_directions
+from pyprof2.analysis.linking.kernels import (
     Launches,
     LinkedActivities,
     link_activities,
     link_launches,
 )
-from pyprof2.analysis.linking.directions import link_directions
 from pyprof2.analysis.linking.layers import link_layers, link_sharded
 from pyprof2.analysis.linking.ops import DIRECTIONS, Ops, link_ops
 from pyprof2.analysis.linking.pair import Pairs, pair

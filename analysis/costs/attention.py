@@ -1,4 +1,4 @@
-"""Scaled dot product attention: the fused ops of PyTorch, and those of flash-attn and its kin.
+"""Scaled dot product attention: the fused ops of PyTorch, and those of flash-attn and others.
 
 q has b·h_q heads of s_q rows and width d, k and v have b·h_k heads of s_k rows and widths d and
 d_v (grouped-query attention: h_k < h_q). A *pair* is a query row and a key row that it looks

@@ -122,8 +122,8 @@ _COMPLEX_PARTS: Final = {"c32": "f16", "c64": "f32", "c128": "f64"}
 def pointwise(call: OpCall) -> Cost:
     """Operands -> their broadcast shape: flops per element from the table.
 
-    bytes: each operand once, and the result. Some recordings of `clamp_min` and its kin name the
-    output as a further tensor; it is not read.
+    bytes: each operand once, and the result. Some recordings of `clamp_min` and ops like it name
+    the output as a further tensor; it is not read.
     """
     row = _ROWS[call.op]
     operands = call.inputs[: row.operands]

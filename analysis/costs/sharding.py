@@ -1,4 +1,4 @@
-"""What FSDP copies around its collectives: into the buffers that it sends, and out again.
+"""Copies of FSDP around its collectives: into the buffers that it sends, and out again.
 
 No FLOPs. Bytes: what is read, and what is written, at its own size and type. A list of tensors
 is recorded without element types: the buffer's is assumed, and bounds say what else it may be.

@@ -1,4 +1,4 @@
-"""State space models and their short convolutions: mamba_ssm and causal_conv1d, and their kin.
+"""State space models and their short convolutions: mamba_ssm, causal_conv1d, and ports of them.
 
 FLOPs are operations per element, counted by hand below; of the chunked scan only its products,
 as with other products. Bytes: each operand once, and the result; the states that pass from chunk

@@ -24,7 +24,7 @@ TELLING: Final = 8192
 _CACHE_SIZE: Final = 1 << 14
 """Distinct names of one run: thousands. A name is asked about more than once."""
 
-# Names are texts of strangers: the time of a pattern grows with the text, and no faster.
+# Anyone may have written the names: the time of a pattern grows with the text, and no faster.
 SPAN: Final = 512
 """Characters that a repetition in a bounded pattern covers at most."""
 

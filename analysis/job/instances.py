@@ -30,7 +30,7 @@ _NO_CLOCK: Final = (
 )
 _GROUPS: Final = "groups are not recorded, and there is more than one: {}"
 _NO_STEP_HERE: Final = "outside of any step"
-_STRANGER: Final = "of another job, or of another start of it"
+_OTHER_JOB: Final = "of another job, or of another start of it"
 
 
 class Recordings(NamedTuple):
@@ -38,11 +38,11 @@ class Recordings(NamedTuple):
 
     Attributes:
         one_clock: whether all ranks' times are of one clock.
-        strangers: ranks that are of another job.
+        other_job: ranks that are of another job.
     """
 
     one_clock: bool
-    strangers: frozenset[int] = frozenset()
+    other_job: frozenset[int] = frozenset()
 
 
 def match_members(members: pd.DataFrame, recordings: Recordings) -> pd.DataFrame:
@@ -58,10 +58,10 @@ def match_members(members: pd.DataFrame, recordings: Recordings) -> pd.DataFrame
         frame.index,
     ).astype(object)
     one = (frame["group_size"] == 1).fillna(value=False).to_numpy(bool)
-    strange = frame["rank"].isin(recordings.strangers).to_numpy(bool)
+    other = frame["rank"].isin(recordings.other_job).to_numpy(bool)
     found.loc[one, "match_note"] = _ONE
-    found.loc[strange & ~one, "match_note"] = _STRANGER
-    left = ~one & ~strange
+    found.loc[other & ~one, "match_note"] = _OTHER_JOB
+    left = ~one & ~other
     for rule in (_by_marker, _by_pair, _by_number, _by_order):
         rows = frame[left]
         if not len(rows):

@@ -59,7 +59,7 @@ def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = 
     """
     machine = machines(trace, one_clock=one_clock)
     shared = None not in machine.values() and len(set(machine.values())) == 1
-    job = Recordings(shared or len(machine) == 1, strangers(trace))
+    job = Recordings(shared or len(machine) == 1, ranks_of_other_job(trace))
     based = members.reset_index(drop=True)
     # The shift of each rank's times to one common origin, 0 where that is not known.
     rows = trace.drop_duplicates("rank")
@@ -88,7 +88,7 @@ def machines(trace: pd.DataFrame, *, one_clock: bool) -> dict[int, object]:
     return found
 
 
-def strangers(trace: pd.DataFrame) -> frozenset[int]:
+def ranks_of_other_job(trace: pd.DataFrame) -> frozenset[int]:
     """Return the ranks that are not of the job that most are of.
 
     They name another number of ranks, or were recorded more than a minute before or after.

@@ -21,7 +21,7 @@ AXES: Final = (
 """The axes of sums of idle time: columns of the table `idle`."""
 
 SUMMARY_COLUMNS: Final = (
-    Column("count", pa.int64(), "Pieces of gaps."),
+    Column("count", pa.int64(), "Parts of gaps."),
     Column("time_ns", pa.int64(), "Their time.", "ns"),
     Column("share_pct", pa.float64(), "Share of the idle time.", "%"),
     Column("window_pct", pa.float64(), "Share of the time that was recorded.", "%"),

@@ -72,7 +72,7 @@ COLUMNS: Final = (
     _time("overall_ns", "Of a line: its time wherever it is called from, recursion once."),
     Column("overall_calls", pa.int64(), "Of a line: its calls wherever it is called from."),
 )
-"""What `line_profile` gives, a row for each node."""
+"""Columns of `line_profile`, a row for each node."""
 
 
 @dataclass(frozen=True)

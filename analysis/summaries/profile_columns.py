@@ -67,7 +67,7 @@ SUMMARY_COLUMNS: Final = (
     ),
     Column("costed_pct", pa.float64(), "Share of the time whose counts are known.", "%"),
 )
-"""What `summarize` gives after the key columns."""
+"""Columns of `summarize` after the key columns."""
 
 MORE_COLUMNS: Final = (
     Column(
@@ -93,7 +93,7 @@ MORE_COLUMNS: Final = (
         "Why rates above a roof may be right, where that holds for half of the time or more.",
     ),
 )
-"""What `summarize` gives after those if it is asked for more."""
+"""Columns of `summarize` after those if it is asked for more."""
 
 MEANS: Final = (
     Column("blocks_per_sm", pa.float64(), "Mean of the kernels, weighted with their time."),
@@ -101,7 +101,7 @@ MEANS: Final = (
     Column("registers", pa.float64(), "Mean per thread, weighted with the kernels' time."),
     Column("shared_bytes", pa.float64(), "Mean per block, weighted with the kernels' time.", "B"),
 )
-"""What `summarize` gives of those asked for: means over the kernels of which it is known."""
+"""Columns of `summarize` by request: means over the kernels of which it is known."""
 
 OF_CALLS: Final = (
     Column("calls", pa.int64(), "Op calls, with and without work of a device."),

@@ -359,7 +359,7 @@ def steps_and_use(
 
 
 class _UseWindows(NamedTuple):
-    """What a rank is looked at in: its steps and the time between them, one after another.
+    """The windows of a rank: its steps and the time between them, one after another.
 
     A recording without steps has one window, from its first activity to its last.
 

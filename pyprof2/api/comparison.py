@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.compared_sides import Chosen
 
 AXES: Final = ("layer", "op", "signature", "source", "range")
-"""What the parts of the terms may be summed along."""
+"""Columns that the parts of the terms may be summed along."""
 _EXTRA: Final = ("source", "range")
 _COMMON_PCT: Final = 50
 _NAMED: Final = 8
@@ -48,7 +48,7 @@ class Compared(NamedTuple):
 
     @property
     def ranks(self) -> pd.DataFrame:
-        """What became of each rank's step, and which changed by itself; empty of one rank.
+        """Each rank's step in both runs, and which changed by itself; empty of one rank.
 
         See `pyprof2.analysis.job.rank_parts.compared_ranks`.
         """
@@ -165,8 +165,8 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
         other = found if all(devices) else remarks
         other.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
     # Mixed precision has casts of its own: they make no other model.
-    pieces = [without_casts(side.slices) for side in sides]
-    ops = _common_pct(pieces, [own["op"] for own in pieces])
+    slices = [without_casts(side.slices) for side in sides]
+    ops = _common_pct(slices, [own["op"] for own in slices])
     if ops < _COMMON_PCT:
         found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
     remarks += _other_ranks(sides)
@@ -182,16 +182,16 @@ def _other_inputs(sides: Sequence[Side]) -> Iterator[str]:
     from pyprof2.analysis.summaries.compared_calls import by_text, products, without_dtypes
 
     # The casts of mixed precision may take longer than the rest, and have shapes of their own.
-    pieces, of = [products(side.slices) for side in sides], " of products"
-    if any(own.empty for own in pieces):
-        pieces, of = [side.slices for side in sides], ""
-    dims = [by_text(own["signature"].astype(object), without_dtypes) for own in pieces]
-    shapes = _common_pct(pieces, dims)
+    slices, of = [products(side.slices) for side in sides], " of products"
+    if any(own.empty for own in slices):
+        slices, of = [side.slices for side in sides], ""
+    dims = [by_text(own["signature"].astype(object), without_dtypes) for own in slices]
+    shapes = _common_pct(slices, dims)
     if shapes < _COMMON_PCT:
         share = f"{shapes:.0f} % of the time{of}"
         yield f"calls of the same shapes hold {share}: another batch or model size"
         return
-    same = _common_pct(pieces, [own["signature"] for own in pieces])
+    same = _common_pct(slices, [own["signature"] for own in slices])
     if same < _COMMON_PCT:
         dtypes = " and ".join(dtype or "not recorded" for dtype in main_dtypes(sides))
         yield (
@@ -222,11 +222,11 @@ def _other_ranks(sides: Sequence[Side]) -> Iterator[str]:
     yield f"{counts}: {', '.join(only)}"
 
 
-def _common_pct(pieces: Sequence[pd.DataFrame], keys: Sequence[pd.Series]) -> float:
-    """Return the time of pieces whose keys both sides have: the smaller of both shares."""
+def _common_pct(slices: Sequence[pd.DataFrame], keys: Sequence[pd.Series]) -> float:
+    """Return the time of slices whose keys both sides have: the smaller of both shares."""
     times = [
         own["time_ns"].groupby(key.astype(object)).sum()
-        for own, key in zip(pieces, keys, strict=True)
+        for own, key in zip(slices, keys, strict=True)
     ]
     common = times[0].index.intersection(times[1].index)
     if not any(len(time) for time in times):

@@ -69,7 +69,7 @@ _TOO_MANY: Final = (
 
 
 class Ranks(Protocol):
-    """What a job needs of a run: its folder, its totals, and the tables of one rank or of each."""
+    """Parts of a run that a job needs: its folder, its totals, tables of one rank or of each."""
 
     @property
     def path(self) -> Path:
@@ -101,7 +101,7 @@ class Ranks(Protocol):
 
 @dataclass
 class JobOfRanks(Displayed):
-    """What all ranks of a run together say.
+    """Results over all ranks of a run together.
 
     Attributes:
         run: the run.
@@ -129,7 +129,7 @@ class JobOfRanks(Displayed):
 
     @cached_property
     def bubbles(self) -> pd.DataFrame:
-        """What each rank's devices neither computed nor communicated, by step."""
+        """Time in which each rank's devices neither computed nor communicated, by step."""
         return slow_ranks.bubbles(self.parts)
 
     @cached_property
@@ -182,7 +182,7 @@ class JobOfRanks(Displayed):
 
     @cached_property
     def parts(self) -> pd.DataFrame:
-        """What each device did in the window of each step, in parts that add up to it.
+        """The window of each step of each device, in parts by what it did, which add up to it.
 
         See `pyprof2.analysis.job.rank_parts.five_parts`; without steps one window for all.
         """
@@ -446,7 +446,7 @@ class JobOfRanks(Displayed):
 
     @cached_property
     def traffic(self) -> pd.DataFrame:
-        """What the collectives of each layer and direction move; `waits.traffic`."""
+        """Bytes that the collectives of each layer and direction move; `waits.traffic`."""
         table = read_table(self.run.path, "collectives", waits.PLACES)
         return waits.traffic(self.members, as_pandas(table, ("rank", "collective_id")))
 

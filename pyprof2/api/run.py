@@ -225,7 +225,7 @@ class Run(Displayed):
 
     @property
     def span_option(self) -> str:
-        """What a command line says to have this run of the store, such as ` --span 0`."""
+        """The option of a command line that picks this run of the store, such as ` --span 0`."""
         if self.whole is None:
             return " --span all" if any(len(own) > 1 for own in self.spans.values()) else ""
         latest = {rank: own[-1:] for rank, own in self.whole.spans.items()}
@@ -334,7 +334,7 @@ class Run(Displayed):
 
     @property
     def idle(self) -> pd.DataFrame:
-        """One row per piece of the time in which a device did nothing, with its cause."""
+        """One row per part of the time in which a device did nothing, with its cause."""
         return self._tables.frame("idle")
 
     @property
@@ -368,7 +368,7 @@ class Run(Displayed):
 
     @property
     def host_time(self) -> pd.DataFrame:
-        """What steps waited for where no device worked (ops, data, Python); else no row.
+        """The host's time in steps where no device worked (ops, data, Python); else no row.
 
         See `pyprof2.analysis.time.host_time.host_time`.
         """
@@ -487,7 +487,7 @@ class Run(Displayed):
 
     @property
     def gain_bounds(self) -> pd.DataFrame:
-        """What the remedies of all findings together can gain at most, for each rank.
+        """The most that the remedies of all findings together can gain, for each rank.
 
         See `pyprof2.analysis.summaries.advice.advise.gain_bound`.
         """
@@ -510,7 +510,7 @@ class Run(Displayed):
 
     @property
     def energy(self) -> pd.DataFrame:
-        """What a step takes of energy, one row per counter; empty where none was read.
+        """The energy that a step takes, one row per counter; empty where none was read.
 
         See `pyprof2.analysis.time.energy.energy`.
         """
@@ -528,7 +528,7 @@ class Run(Displayed):
 
     @cached_property
     def ranks(self) -> JobOfRanks:
-        """What all ranks together say; see `pyprof2.api.job.JobOfRanks`."""
+        """Results over all ranks together; see `pyprof2.api.job.JobOfRanks`."""
         from pyprof2.api.job import JobOfRanks
 
         return JobOfRanks(self)
@@ -643,7 +643,7 @@ class Run(Displayed):
 
     @property
     def stored_sums(self) -> Sums | None:
-        """What `parse` added up of the rows of axis `kernel`.
+        """The sums that `parse` made of the rows of axis `kernel`.
 
         None where it did not: there is no GPU activity, there would be too many sums, or an older
         version wrote the store; and where the lines or roofs of the rows are to be others.

@@ -32,7 +32,7 @@ class HasJob(Protocol):
 
     @property
     def ranks(self) -> Together:
-        """What all ranks together say."""
+        """Results over all ranks together."""
 
 
 @dataclass

@@ -71,7 +71,7 @@ class RunTime:
 
     @cached_property
     def host_times(self) -> dict[int, pa.Table]:
-        """What `host_time` returns, by rank; nothing where a device worked."""
+        """The tables of `host_time`, by rank; nothing where a device worked."""
         from pyprof2.analysis.time.host_time import host_time
         from pyprof2.analysis.time.idle import INPUT
 

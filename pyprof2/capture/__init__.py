@@ -1,1 +1,1 @@
-"""What starts, times and ends recordings: scripts, entry points, batch sizes; `nvtx` marks."""
+"""Start, time and end recordings: scripts, entry points, batch sizes; `nvtx` marks."""

@@ -26,7 +26,7 @@ _FACTS: Final = "facts.json"
 
 @dataclass
 class EntryFacts:
-    """What a run of an entry point says of itself.
+    """Facts that a run of an entry point says of itself.
 
     Attributes:
         batch_size: samples in an iteration.

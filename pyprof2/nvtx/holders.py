@@ -27,7 +27,7 @@ FRAMES_AT_MOST: Final = 32
 """Frames in which what holds a module is looked for, from its call outwards."""
 
 PARTS_AT_MOST: Final = 1000
-"""Of all that variables or attributes hold, so much is searched for a module, the nearest first."""
+"""Values of variables or attributes that are searched for a module at most, the nearest first."""
 
 DEPTH_AT_MOST: Final = 3
 """How deep: `self.models["first"].generator`."""

@@ -136,7 +136,7 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True)
 class _Job:
-    """What is to be parsed, and who does it.
+    """The work to do: what is to be parsed, and who does it.
 
     Attributes:
         files: the recordings.

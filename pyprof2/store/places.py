@@ -16,7 +16,7 @@ else:
 
 STDIN: Final = Path("-")
 MANIFEST: Final = "manifest.json"
-"""What makes a folder a store."""
+"""The file that makes a folder a store."""
 STDIN_NAME: Final = "stdin"
 WEB: Final = ("http://", "https://")
 _LOCAL: Final = "file://"

@@ -9,7 +9,7 @@ import pytest
 
 from pyprof2.analysis.job.clocks import Clock, clock_frame, compare_clocks, slope
 from pyprof2.analysis.job.instances import Recordings, match_members
-from pyprof2.analysis.job.reduce import machines, reduce_job, strangers
+from pyprof2.analysis.job.reduce import machines, ranks_of_other_job, reduce_job
 from pyprof2.analysis.job.waits import bandwidths, payload, with_waits
 from tests.analysis.job.job_members import by_hand, members, traces
 
@@ -236,8 +236,8 @@ def test_recordings_of_two_starts_are_not_matched() -> None:
     trace = traces(3, unix_ns=1_700_000_000 * 10**9)
     trace.loc[0, "unix_ns"] = 1_700_009_999 * 10**9
 
-    assert strangers(trace) == {0}
-    assert strangers(traces(3, unix_ns=1_700_000_000 * 10**9)) == frozenset()
+    assert ranks_of_other_job(trace) == {0}
+    assert ranks_of_other_job(traces(3, unix_ns=1_700_000_000 * 10**9)) == frozenset()
 
 
 def test_a_session_of_nsight_has_one_clock_and_kineto_says_nothing() -> None:

@@ -1,4 +1,7 @@
-"""Link GPU activities: number them, find their launch, and take over what their op knows."""
+"""Link kernels and copies, those of CUDA graphs too: number them, find their launch and its op.
+
+A kernel of a replayed graph has the launch of the graph, and the op around that.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyprof2.analysis.linking.activities import link_activities, link_launches
+from pyprof2.analysis.linking.kernels import link_activities, link_launches
 from pyprof2.analysis.linking.ops import link_ops
 from pyprof2.analysis.linking.threads import Threads
 from pyprof2.recording import Recording, Spool
