@@ -221,7 +221,7 @@ def assert_equal(found: Mapping[str, Any], wanted: Mapping[str, Any], where: obj
             assert found[name] == value, (where, name)
 
 
-@settings(max_examples=3, deadline=None, phases=PHASES)
+@settings(max_examples=2, deadline=None, phases=PHASES)
 @given(st.integers(0, 10**9), st.sampled_from((1, 7, 40, None)))
 def test_sums_stored_or_not_are_those_of_a_group_by(seed: int, size: int | None) -> None:
     tables = [tables_of(seed, rank) for rank in (0, 1)]
@@ -231,7 +231,7 @@ def test_sums_stored_or_not_are_those_of_a_group_by(seed: int, size: int | None)
     for selection in QUERIES:
         kept = select(rows, **selection)
         known: dict[tuple[int, ...], dict[str, Any]] = {}
-        for by in BY if not selection else BY[-4:]:
+        for by in BY if not selection else BY[-2:]:
             keys = [AXES[axis] for axis in by]
             wanted = grouped(kept, by, known)
             own = made(tables, keys, size, **selection)
