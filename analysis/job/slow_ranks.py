@@ -501,7 +501,8 @@ def cost_words(slow: SlowRank) -> str:
             every = len(found) == len(slow.steps)
             count, words = len(slow.steps), "of every step" if every else "per step on average"
     mean, lo, hi = (format_time(round(ns / count)) for ns in (gain.gain_ns, gain.lo_ns, gain.hi_ns))
-    return f"{mean} {words} (by replay{'' if lo == hi else f', {lo} to {hi}'})"
+    between = f", {lo} to {hi}" if gain.lo_ns else f", at most {hi}"
+    return f"{mean} {words} (by replay{'' if lo == hi else between})"
 
 
 def step_words(steps: Sequence[int]) -> str:

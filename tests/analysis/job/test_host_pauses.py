@@ -7,12 +7,13 @@ Times are us.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from pyprof2.analysis.job.slow_ranks import cost_words
 from pyprof2.api.run import load
 from pyprof2.reports.slow_rank import answers
 
@@ -133,6 +134,11 @@ def test_a_rank_that_is_slow_in_one_step_is_named_with_it(tmp_path: Path) -> Non
     assert answers(found)[0].startswith("rank 2 is slow: it computes")
     assert " of step 9 (by replay, " in answers(found)[0]
     assert found.blame["step"].iloc[0] == 9
+    (slow,) = found.slow_ranks
+    least = slow._replace(gain=replace(slow.gain, lo_ns=0))
+    assert slow.gain.hi_ns is not None
+    most = f"{slow.gain.hi_ns / 1000:.3f} us"
+    assert cost_words(least).endswith(f" of step 9 (by replay, at most {most})")
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
