@@ -176,12 +176,10 @@ def test_tabs_go_by_arrow_keys_and_the_page_by_the_skip_link(
     opened.press("Tab", "Enter")
     assert opened.ask("document.activeElement.id") == "panel"
     opened.page.get_by_role("tab", name="Overview").focus()
-    opened.press("ArrowRight")
-    opened.page.wait_for_selector("#panel[data-page=ops]")
-    opened.press("ArrowLeft", "ArrowLeft", "ArrowLeft")
-    opened.page.wait_for_selector("#panel[data-page=ranks]")
-    opened.press("Home")
-    opened.page.wait_for_selector("#panel[data-page=compare]")
+    left = [("ArrowLeft", page) for page in ("overview", "compare", "ranks")]
+    for key, page in (("ArrowRight", "ops"), *left, ("Home", "compare")):
+        opened.press(key)
+        opened.page.wait_for_selector(f"#panel[data-page={page}]")
     assert opened.ask("document.activeElement.id") == "tab-compare"
 
 
