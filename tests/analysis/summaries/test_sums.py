@@ -147,9 +147,9 @@ def grouped(
     whole = int(rows["dur_ns"].sum())
     # Many axes part the rows alike, and a group takes 20 ms.
     known = {} if known is None else known
-    for at in map(tuple, groups.values()):
-        if at not in known:
-            known[at] = one_group(rows.iloc[[*at]], whole)
+    for places in groups.values():
+        if tuple(places) not in known:
+            known[tuple(places)] = one_group(rows.iloc[places], whole)
     return {key: known[tuple(at)] for key, at in groups.items()}
 
 
