@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import socketserver
@@ -139,12 +140,19 @@ def test_a_connection_that_breaks_is_one_line_and_leaves_no_store(
     class Breaking(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             with socket.create_connection((host, int(port))) as up:
-                up.settimeout(20)
+                # An answer may come in several parts.
+                threading.Thread(target=self.answer, args=[up], daemon=True).start()
                 while data := self.request.recv(1 << 20):
                     if data.startswith(b"PUT"):
-                        return
+                        break
                     up.sendall(data)
-                    self.request.sendall(up.recv(1 << 20))
+                with contextlib.suppress(OSError):
+                    up.shutdown(socket.SHUT_RDWR)
+
+        def answer(self, up: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := up.recv(1 << 20):
+                    self.request.sendall(data)
 
     class Between(socketserver.ThreadingTCPServer):
         daemon_threads = True
