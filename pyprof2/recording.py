@@ -56,7 +56,8 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "launches": pa.schema(
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "name": TEXT,
-            "correlation_id": _I64, "recorded_id": _I64,
+            "correlation_id": _I64, "recorded_id": _I64, "kernel": TEXT, "grid": TEXT,
+            "block": TEXT,
         }
     ),
     "ops": pa.schema(
@@ -114,7 +115,8 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 }  # fmt: skip
 """The raw tables. `activities.kind` is `kernel`, `memcpy`, `memset`, or `graph` for one execution
 of a whole graph whose kernels were not recorded; `ranges.kind` as in the canonical table; the text
-of a `layer` or `source` is the whole layer or stack; `ranges.tid` is the thread that started the
+of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are what
+is launched, where the recorder says it of the call itself; `ranges.tid` is the thread that started the
 range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
 that began later. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
