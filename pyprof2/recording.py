@@ -116,7 +116,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 """The raw tables. `activities.kind` is `kernel`, `memcpy`, `memset`, or `graph` for one execution
 of a whole graph whose kernels were not recorded; `ranges.kind` as in the canonical table; the text
 of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are what
-is launched, where the recorder says it of the call itself; `ranges.tid` is the thread that started the
+is launched, where the recorder says it of the call; `ranges.tid` is the thread that started the
 range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
 that began later. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted

@@ -32,6 +32,7 @@ from pyprof2.recording import Recording, TextCodes, code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyprof2.analysis.assembly.graph_links import GraphLinks
     from pyprof2.analysis.intervals import Bool, Int
 
 
@@ -53,6 +54,7 @@ class Linked:
         steps: the step ranges, for launches on other threads.
         paths: of the user's own ranges.
         op_ranges, launch_ranges: those around each op and each launch, as codes into `paths`.
+        graphs: what is known of the nodes of replayed graphs; None: none is replayed.
     """
 
     threads: Threads
@@ -73,6 +75,7 @@ class Linked:
     paths: Sequence[str]
     op_ranges: RangePaths
     launch_ranges: RangePaths
+    graphs: GraphLinks | None = None
 
 
 class SharedFindings:
@@ -82,9 +85,12 @@ class SharedFindings:
         stacks: the distinct stacks.
         calls: the distinct calls.
         descriptions: those of the estimates.
+        graphs: explains replays of graphs; None: none are to be explained.
+        first_op: how many ops the windows before have.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, graphs: GraphLinks | None = None) -> None:
+        self.graphs, self.first_op = graphs, 0
         self.stacks = Stacks()
         self.calls = DistinctCalls(recording.signatures)
         self.descriptions: TextCodes = TextCodes()
@@ -166,7 +172,7 @@ def link_recording(
     # Evidence of the inputs of ops elsewhere in the recording.
     names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
     evidence = find_evidence(ops, pairs, signature, shared.calls, (activities.op, names))
-    return Linked(
+    linked = Linked(
         threads=threads,
         ops=ops,
         pairs=pairs,
@@ -186,6 +192,7 @@ def link_recording(
         op_ranges=users.at(ops.thread, ops.start),
         launch_ranges=users.at(launches.thread, launches.start),
     )
+    return linked if shared.graphs is None else shared.graphs.linked(recording, linked, shared)
 
 
 def _stack_of(ops: Ops, around: _Around, origin: Int, inherits: Bool) -> Int:

@@ -35,6 +35,8 @@ LEAST_PCT: Final = 1
 _BOUND_CAUSES: Final = (
     "host_op", "host_python", "host_unrecorded", "launch_call", "launch_latency",
 )  # fmt: skip
+_QUEUED: Final = ("kernel_gap", "graph_gap")
+_REPLAYS: Final = re.compile("GraphLaunch")
 _BREAKING: Final = ("sync", "allocator", "data_loading")
 _SILENT_HOST: Final = ("host_unrecorded", "host_python")
 _BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
@@ -429,7 +431,8 @@ def _deleted_work(facts: RankFacts, names: re.Pattern[str], text: str) -> RuleFi
 def _stretches(facts: RankFacts) -> pd.DataFrame:
     """Return the gaps of stretches that are long enough, in order, each with its `stretch`.
 
-    Gaps that only the device needs, from one kernel in its queue to the next, are not looked at.
+    Gaps that only the device needs, from one kernel in its queue to the next, are not looked at,
+    nor are those while a graph is launched already.
     """
     idle = facts["idle"]
     own = idle.sort_values("start_ns").assign(
@@ -438,7 +441,8 @@ def _stretches(facts: RankFacts) -> pd.DataFrame:
         breaks=idle["cause"].isin(_BREAKING),
         device=idle["device"].fillna(-1),
     )
-    own = own[(own["cause"] != "kernel_gap").to_numpy(bool)]
+    replays = _matches(own["call"], _REPLAYS) | own["cause"].isin(_QUEUED).to_numpy(bool)
+    own = own[~replays]
     gaps = own.groupby(["device", "gap_id"], as_index=False).agg(
         start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), step=("step", "last"),
         host_ns=("host_ns", "sum"),
