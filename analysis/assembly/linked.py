@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,8 +32,26 @@ from pyprof2.recording import Recording, TextCodes, code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.analysis.assembly.graph_links import GraphLinks
     from pyprof2.analysis.intervals import Bool, Int
+
+
+class ExplainedReplays(Protocol):
+    """What is known of the nodes of the graphs that a recording replays.
+
+    Attributes:
+        notes: on how they were found.
+    """
+
+    notes: TextCodes
+
+    def linked(self, recording: Recording, linked: Linked, shared: SharedFindings) -> Linked:
+        """Return what is linked of a window, with what is found of its replays."""
+
+    def text(self, name: str, node: Int) -> TextColumn:
+        """Return a column of text of nodes by row of `graph_nodes`, -1 for none."""
+
+    def number(self, name: str, node: Int) -> Int:
+        """Return a column of numbers of nodes by row of `graph_nodes`; `NO_ID` for null."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,7 @@ class Linked:
     paths: Sequence[str]
     op_ranges: RangePaths
     launch_ranges: RangePaths
-    graphs: GraphLinks | None = None
+    graphs: ExplainedReplays | None = None
 
 
 class SharedFindings:
@@ -89,7 +107,7 @@ class SharedFindings:
         first_op: how many ops the windows before have.
     """
 
-    def __init__(self, recording: Recording, graphs: GraphLinks | None = None) -> None:
+    def __init__(self, recording: Recording, graphs: ExplainedReplays | None = None) -> None:
         self.graphs, self.first_op = graphs, 0
         self.stacks = Stacks()
         self.calls = DistinctCalls(recording.signatures)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pyprof2.analysis.costs.attribute import COUNTS
-from pyprof2.analysis.graphs.matching import BY_ORDER, Candidate
+from pyprof2.analysis.graphs.matching import BY_ORDER, Fit
 from pyprof2.analysis.graphs.nodes import CALLS, IDS, OP_NUMBERS, OP_TEXTS, TEXTS
 from pyprof2.analysis.graphs.sequences import NO_PLACE, runs_that_differ
 from pyprof2.analysis.linking.threads import NO_ID
@@ -20,14 +20,13 @@ from pyprof2.analysis.linking.threads import NO_ID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.analysis.graphs.matching import Replayed
+    from pyprof2.analysis.graphs.matching import ReplayedGraph
     from pyprof2.analysis.graphs.nodes import NodeTable
     from pyprof2.analysis.intervals import Bool, Int
 
 OF_SHAPES: Final = ("signature", "params", "compute_dtype", *COUNTS)
 """The columns that say what an op worked on, or follow from it."""
 OTHER_SHAPES: Final = "the capture's shapes: nothing says that they are those of this replay"
-NO_SIZES: Final = (0, 0)
 
 
 class Agreed(NamedTuple):
@@ -46,13 +45,13 @@ class Agreed(NamedTuple):
     is_known: Bool
     has_shapes: bool
     sizes: tuple[int, int]
-    used: list[Candidate]
+    used: list[Fit]
 
 
 def agreement(
     nodes: NodeTable,
-    replay: Replayed,
-    candidates: Sequence[Candidate],
+    replay: ReplayedGraph,
+    candidates: Sequence[Fit],
     batch_agrees: bool | None,  # noqa: FBT001 - None: not known
 ) -> Agreed:
     """Return what the candidates of a replay agree on.
@@ -69,15 +68,19 @@ def agreement(
     kept = [at for at, same in enumerate(equal) if same] or list(range(len(candidates)))
     used = [candidates[at] for at in kept]
     known = min(count for _, count in (sizes[at] for at in kept))
-    has_shapes = all(
-        equal[at] and _may_have_shapes(candidates[at], sizes[at][1], batch_agrees) for at in kept
-    )
+    has_shapes = all(equal[at] for at in kept) and batch_agrees is not False
+    if batch_agrees is None:
+        # Without names the sizes alone may be those of another batch's launches.
+        has_shapes &= all(
+            each.link != BY_ORDER and (known > 0 or each.template.own) for each in used
+        )
     is_known = np.ones(len(replay), bool)
     for at in kept:
         differs, _ = sizes[at]
         is_known &= candidates[at].rows != NO_PLACE
         if differs.any():
-            is_known &= ~_in_runs(replay, differs)
+            streams = zip(replay.in_streams(replay.words), replay.in_streams(differs), strict=True)
+            is_known &= ~np.concatenate([runs_that_differ(*each) for each in streams])
     columns = _same(nodes, used, is_known)
     if not has_shapes:
         columns |= {name: np.full(len(replay), _null(name)) for name in OF_SHAPES}
@@ -89,7 +92,7 @@ def _null(name: str) -> int:
     return -1 if name in TEXTS else NO_ID
 
 
-def _sizes(nodes: NodeTable, replay: Replayed, candidate: Candidate) -> tuple[Bool, int]:
+def _sizes(nodes: NodeTable, replay: ReplayedGraph, candidate: Fit) -> tuple[Bool, int]:
     """Return at which nodes sizes differ, and how many are known on both sides."""
     rows = candidate.rows
     size = np.where(rows == NO_PLACE, -1, nodes.column("size")[rows])
@@ -97,29 +100,7 @@ def _sizes(nodes: NodeTable, replay: Replayed, candidate: Candidate) -> tuple[Bo
     return both & (size != replay.sizes), int(both.sum())
 
 
-def _may_have_shapes(
-    candidate: Candidate,
-    known: int,
-    batch_agrees: bool | None,  # noqa: FBT001
-) -> bool:
-    if batch_agrees is not None:
-        return batch_agrees
-    if candidate.link == BY_ORDER:
-        return False
-    return known > 0 or candidate.template.own
-
-
-def _in_runs(replay: Replayed, differs: Bool) -> Bool:
-    parts = [
-        runs_that_differ(words, own)
-        for words, own in zip(
-            replay.in_streams(replay.words), replay.in_streams(differs), strict=True
-        )
-    ]
-    return np.concatenate(parts)
-
-
-def _same(nodes: NodeTable, candidates: Sequence[Candidate], is_known: Bool) -> dict[str, Int]:
+def _same(nodes: NodeTable, candidates: Sequence[Fit], is_known: Bool) -> dict[str, Int]:
     """Return the columns on which all candidates agree, null at nodes that are not known."""
     rows = [np.where(is_known, each.rows, 0) for each in candidates]
     found = {}

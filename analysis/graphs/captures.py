@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pyprof2.analysis.graphs.nodes import COPY_WORD
-from pyprof2.analysis.graphs.sequences import UNKNOWN_WORD, Windows, mixed
+from pyprof2.analysis.graphs.sequences import UNKNOWN_WORD, WordWindows, mixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ class Calls(NamedTuple):
         return cls(*(table[code, at] for at in range(4)))
 
 
-class Capture(NamedTuple):
+class CapturedGraph(NamedTuple):
     """A capture: the call that begins it, and its launches, in order."""
 
     begin: int
@@ -93,7 +93,7 @@ class Capture(NamedTuple):
 
 def find_captures(
     launches: Launches, threads: Threads, calls: Calls, has_work: Bool
-) -> list[Capture]:
+) -> list[CapturedGraph]:
     """Return the captures whose end is recorded, in order of time.
 
     Of two that are open at once, each has the launches of its own thread; where others launch
@@ -123,7 +123,7 @@ def find_captures(
                 continue
             inside = inside[launches.thread[inside] == launches.thread[begin]]
         if len(inside):
-            found.append(Capture(begin, inside))
+            found.append(CapturedGraph(begin, inside))
     return found
 
 
@@ -158,7 +158,7 @@ def with_warm_up_names(captured: Sequence[Int], keys: Int, eager: Int, words: In
         words: of every launch.
     """
     filled = words.copy()
-    windows = Windows(keys[eager])
+    windows = WordWindows(keys[eager])
     for rows in captured:
         if (words[rows] != UNKNOWN_WORD).all():
             continue

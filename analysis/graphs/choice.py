@@ -19,7 +19,7 @@ from pyprof2.columns import combine_keys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.analysis.graphs.matching import Candidate, Match, Replayed
+    from pyprof2.analysis.graphs.matching import Fit, Match, ReplayedGraph
     from pyprof2.analysis.graphs.nodes import Template, Templates
     from pyprof2.analysis.intervals import Int
 
@@ -85,7 +85,7 @@ class Regularity:
         self._signature, self._call = nodes.column("signature"), nodes.column("call")
         self._guard = guard
 
-    def holds(self, replay: Replayed, rows: Int) -> bool:
+    def holds(self, replay: ReplayedGraph, rows: Int) -> bool:
         """Return whether nothing speaks against the order."""
         call, signature = self._call[rows], self._signature[rows]
         begins = np.r_[True, call[1:] != call[:-1]][: len(call)]
@@ -98,17 +98,13 @@ class Regularity:
         count = np.bincount(pair)
         if (count < RARE_SHARE * np.bincount(kind)[kind[first]]).any():
             return False
-        return not any(
-            self._fits_elsewhere(replay, rows, begin) for begin in range(0, len(rows), NEARBY // 2)
-        )
-
-    def _fits_elsewhere(self, replay: Replayed, rows: Int, begin: int) -> bool:
-        part = slice(begin, begin + NEARBY)
-        tally = self._guard.tally(replay.words[part], rows[part])
-        if tally[0, 1] < LEAST_JUDGED:
-            return False
-        scores = tally[:, 0] / np.maximum(1, tally[:, 1])
-        return bool(scores[1:].max() >= scores[0] + OTHER_LEAD)
+        for begin in range(0, len(rows), NEARBY // 2):
+            part = slice(begin, begin + NEARBY)
+            tally = self._guard.tally(replay.words[part], rows[part])
+            scores = tally[:, 0] / np.maximum(1, tally[:, 1])
+            if tally[0, 1] >= LEAST_JUDGED and scores[1:].max() >= scores[0] + OTHER_LEAD:
+                return False
+        return True
 
 
 class Chosen(NamedTuple):
@@ -134,7 +130,7 @@ class Choice:
     def __init__(
         self,
         templates: Templates,
-        replays: Sequence[Replayed],
+        replays: Sequence[ReplayedGraph],
         matches: Sequence[Match],
         rank: int | None,
     ) -> None:
@@ -170,7 +166,7 @@ class Choice:
             final[each] = self._judged(*each)
         return [final[each] for each in zip(which.tolist(), chosen, strict=True)]
 
-    def _candidate(self, replay: int, at: int) -> Candidate:
+    def _candidate(self, replay: int, at: int) -> Fit:
         return self._matches[replay].candidates[at]
 
     def _template(self, replay: int, at: int) -> Template:
@@ -223,7 +219,7 @@ class Choice:
         offsets = [
             offset
             for offset in offsets
-            if self._in_order([*options], own, *_counted(row, (steps + offset) % len(captures)))
+            if self._in_order([*options], own, row, (steps + offset) % len(captures))
         ]
         if not offsets:
             return
@@ -241,20 +237,21 @@ class Choice:
         self,
         options: Sequence[tuple[int, tuple[int, ...]]],
         own: Sequence[dict[int, int]],
-        pairs: Int,
-        counts: Int,
+        which: Int,
+        place: Int,
     ) -> bool:
         """Return whether captures without names, judged together, are the replays in this order.
 
         Args:
             options: distinct replays, with their candidates.
             own: the candidates of each that are in turn, by their place in it.
-            pairs: which of these, and at which place, the replays come.
-            counts: how many replays are each pair.
+            which: of each replay, which of these it is.
+            place: of each replay, at which place in turn it comes.
         """
+        pairs, counts = np.unique(np.stack((which, place), axis=1), axis=0, return_counts=True)
         total, pooled = np.zeros((1 + len(SHIFTS), 2), np.int64), []
-        for (number, place), count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            replay, at = options[number][0], own[number][place]
+        for (number, turn), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            replay, at = options[number][0], own[number][turn]
             if self._candidate(replay, at).link == BY_ORDER:
                 pooled.append((replay, at))
                 total += count * self._tally(replay, at)
@@ -292,9 +289,3 @@ class Choice:
         if not left and self._matches[replay].candidates:
             self.reasons[replay] = _OTHER_ORDER
         return chosen._replace(candidates=left)
-
-
-def _counted(row: Int, place: Int) -> tuple[Int, Int]:
-    """Return the distinct pairs of these columns, and how often each occurs."""
-    pairs, counts = np.unique(np.stack((row, place), axis=1), axis=0, return_counts=True)
-    return pairs, counts

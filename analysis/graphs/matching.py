@@ -20,7 +20,7 @@ from pyprof2.analysis.graphs.sequences import (
     LOST_SHARE,
     NO_PLACE,
     UNKNOWN_WORD,
-    Windows,
+    WordWindows,
     by_stream,
     embedded,
     equal_stretches,
@@ -45,7 +45,7 @@ BY_NAMES, BY_ORDER = "graph_names", "graph_order"
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedGraph:
     """The nodes of a replay, stream by stream, each in order of time.
 
     Attributes:
@@ -70,7 +70,7 @@ class Replayed:
         return np.split(column, self.ends[:-1])
 
 
-class Candidate(NamedTuple):
+class Fit(NamedTuple):
     """Launches that a replay may come from.
 
     Attributes:
@@ -89,7 +89,7 @@ class Candidate(NamedTuple):
 class Match(NamedTuple):
     """The candidates of a replay, or why there are none."""
 
-    candidates: list[Candidate]
+    candidates: list[Fit]
     reason: str = ""
 
 
@@ -105,11 +105,6 @@ class Matcher:
         self._walked = 0
 
     @cached_property
-    def has_captures(self) -> bool:
-        """Whether there is any capture."""
-        return bool(self._captures)
-
-    @cached_property
     def _named(self) -> dict[int, bool]:
         known = np.r_[0, np.cumsum(self._words == UNKNOWN_WORD)]
         return {each.first: known[each.end] == known[each.first] for each in self._captures}
@@ -122,17 +117,17 @@ class Matcher:
         return found
 
     @cached_property
-    def _windows(self) -> list[tuple[Template, Windows, Int]]:
+    def _windows(self) -> list[tuple[Template, WordWindows, Int]]:
         """The sums of each eager stretch, and hashes of all that is known of its nodes."""
         found = []
         names = ("kernel", "size", "stream", *OP_TEXTS, *OP_NUMBERS)
         for each in self._eager:
             rows = slice(each.first, each.end)
             columns = [self._nodes.column(name)[rows] for name in names]
-            found.append((each, Windows(self._words[rows]), mixed(*columns).view(np.int64)))
+            found.append((each, WordWindows(self._words[rows]), mixed(*columns).view(np.int64)))
         return found
 
-    def match(self, replays: Sequence[Replayed]) -> list[Match]:
+    def match(self, replays: Sequence[ReplayedGraph]) -> list[Match]:
         """Return the candidates of each of these distinct replays."""
         found = [self._of_captures(each) for each in replays]
         todo = [at for at, match in enumerate(found) if not match.candidates]
@@ -144,7 +139,7 @@ class Matcher:
                 found[at] = Match(ordered)
         return found
 
-    def _of_captures(self, replay: Replayed) -> Match:
+    def _of_captures(self, replay: ReplayedGraph) -> Match:
         """Return captures of the best source: other recordings, then this one."""
         same = [c for c in self._by_length.get(len(replay), ()) if self._named[c.first]]
         for own in (False, True):
@@ -158,19 +153,19 @@ class Matcher:
                     return Match(candidates)
         return Match([], self._reason(replay, same))
 
-    def _equal(self, replay: Replayed, capture: Template) -> Candidate | None:
+    def _equal(self, replay: ReplayedGraph, capture: Template) -> Fit | None:
         words = self._words[capture.first : capture.end]
         if len(replay.ends) == 1:
             if not np.array_equal(words, replay.words):
                 return None
-            return Candidate(capture, np.arange(capture.first, capture.end))
+            return Fit(capture, np.arange(capture.first, capture.end))
         if sum_of(words) != sum_of(replay.words) or self._walked + len(replay) > MOST_WALKED:
             return None
         self._walked += len(replay)
         found = walked(replay.in_streams(replay.words), replay.in_streams(replay.order), words)
-        return None if found is None else Candidate(capture, _moved(found, capture.first))
+        return None if found is None else Fit(capture, _moved(found, capture.first))
 
-    def _longer(self, replay: Replayed, *, own: bool) -> list[Template]:
+    def _longer(self, replay: ReplayedGraph, *, own: bool) -> list[Template]:
         def may_lack(length: int) -> int:
             return max(1, int(length * LOST_SHARE))
 
@@ -182,7 +177,7 @@ class Matcher:
             if each.own == own and self._named[each.first]
         ]
 
-    def _with_lost(self, replay: Replayed, capture: Template) -> Candidate | None:
+    def _with_lost(self, replay: ReplayedGraph, capture: Template) -> Fit | None:
         if self._walked + len(replay) > MOST_WALKED:
             return None
         self._walked += len(replay)
@@ -191,10 +186,10 @@ class Matcher:
         if places is None:
             return None
         found = _moved([np.array(places, np.int64)], capture.first)
-        return Candidate(capture, found, lost=len(capture) - len(replay))
+        return Fit(capture, found, lost=len(capture) - len(replay))
 
-    def _of_eager(self, replays: Sequence[Replayed]) -> list[list[Candidate]]:
-        found: list[list[Candidate]] = [[] for _ in replays]
+    def _of_eager(self, replays: Sequence[ReplayedGraph]) -> list[list[Fit]]:
+        found: list[list[Fit]] = [[] for _ in replays]
         if not self._eager:
             return found
         by_length = defaultdict(list)
@@ -211,8 +206,8 @@ class Matcher:
         return found
 
     def _stretches(
-        self, replay: Replayed, template: Template, begins: Iterable[int]
-    ) -> list[Candidate]:
+        self, replay: ReplayedGraph, template: Template, begins: Iterable[int]
+    ) -> list[Fit]:
         streams = replay.in_streams(replay.words)
         stream_of = self._nodes.column("stream")
         candidates = []
@@ -220,10 +215,10 @@ class Matcher:
             rows = np.arange(template.first + begin, template.first + begin + len(replay))
             found = by_stream(streams, rows, stream_of[rows], self._words[rows])
             if found is not None:
-                candidates.append(Candidate(template, np.concatenate(found)))
+                candidates.append(Fit(template, np.concatenate(found)))
         return candidates
 
-    def _by_order(self, replay: Replayed) -> list[Candidate]:
+    def _by_order(self, replay: ReplayedGraph) -> list[Fit]:
         """Return captures that lack names, but have as many nodes of the same kinds."""
         if len(replay.ends) > 1:
             return []
@@ -237,12 +232,12 @@ class Matcher:
                 if not np.array_equal(self._is_copy[rows], replay.is_copy):
                     continue
                 if np.array_equal(self._words[rows][known], replay.words[known]):
-                    candidates.append(Candidate(each, rows, BY_ORDER))
+                    candidates.append(Fit(each, rows, BY_ORDER))
             if candidates:
                 return candidates
         return []
 
-    def _reason(self, replay: Replayed, same: Sequence[Template]) -> str:
+    def _reason(self, replay: ReplayedGraph, same: Sequence[Template]) -> str:
         if not self._captures:
             return ""
         if same:

@@ -66,7 +66,7 @@ def ordered_hashes(values: Hashes, first: Int, length: Int) -> Hashes:
     return np.add.reduceat(values * weights[place], first) if len(first) else values[:0]
 
 
-class Windows:
+class WordWindows:
     """Stretches of a sequence, found by the sum of their words."""
 
     def __init__(self, words: Int) -> None:
@@ -94,7 +94,7 @@ def equal_stretches(values: Hashes, begins: Int, length: int) -> Int:
 
 
 def sum_of(words: Int) -> int:
-    """Return the sum of a sequence's words, whatever their order; see `Windows`."""
+    """Return the sum of a sequence's words, whatever their order; see `WordWindows`."""
     return int(mixed(words).sum(dtype=np.uint64))
 
 

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
-from pyprof2.analysis.assembly.graph_links import GraphLinks, has_replays
+from pyprof2.analysis.assembly.graph_links import GraphLinks
+from pyprof2.analysis.assembly.graph_templates import has_replays
 from pyprof2.analysis.assembly.host_tables import estimate_table, memory_table, op_table
 from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of

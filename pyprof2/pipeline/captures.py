@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pyprof2.analysis.assembly.graph_links import GraphLinks
+from pyprof2.analysis.assembly.graph_templates import TemplateFinder
 from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.parsers import find_traces, read_recordings
@@ -127,14 +127,14 @@ def read_templates(file: CaptureFile, folder: Path, root: str | None) -> list[Te
 
 
 def _templates(recording: Recording, rank: int | None, root: str | None, folder: Path) -> Templates:
-    shared, links = SharedFindings(recording), GraphLinks(recording, (), rank)
+    shared, finder = SharedFindings(recording), TemplateFinder(recording, rank)
     counts: Counter[str] = Counter()
     for window in windows_of(recording, folder).each:
         shared.first_op = counts["ops"]
         linked = link_recording(window.recording, root or recording.source_root, shared)
-        links.learn(window.recording, linked, shared)
+        finder.learn(window.recording, linked, shared)
         counts["ops"] += len(linked.ops)
-    return links.templates
+    return finder.templates
 
 
 def same_captures(sources: Sequence[Mapping[str, Any]], files: Sequence[CaptureFile]) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from pyprof2.analysis.assembly.graph_links import has_replays
+from pyprof2.analysis.assembly.graph_templates import has_replays
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collective_rows
 from pyprof2.analysis.job.clocks import reference
