@@ -1,7 +1,7 @@
 """What it costs to explain replays of graphs: `python -m benchmarks.graph_replays [KERNELS]`.
 
-A recording of replays, by default a million kernels in 2,000 replays, is parsed without and with the
-recording of its capture; and a recording without any graph with and without a capture beside it.
+A recording of replays, by default a million kernels in 2,000 replays, is parsed without and with
+the recording of its capture; and a recording without any graph with and without such a one.
 Times are of the processor, medians of three.
 
 The claim: to explain a million kernels takes no more than a second.

@@ -109,6 +109,9 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "waits_for_stream": _I64,
         }
     ),
+    "created_nodes": pa.schema(
+        {"time_ns": _I64, "pid": _I64, "tid": _I64, "node_id": _I64, "original_id": _I64}
+    ),
     "flows": pa.schema(
         {"flow_id": _I64, "end": pa.bool_(), "pid": _I64, "tid": _I64, "time_ns": _I64}
     ),
@@ -120,7 +123,8 @@ is launched, where the recorder says it of the call; `ranges.tid` is the thread 
 range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
 that began later. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
-`sequence_nr`. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
+`sequence_nr`. `created_nodes` are the nodes of graphs, when each was made and of which other one it
+is a copy. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
 thread and start."""
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.assembly.graph_templates import ACTIVE, TemplateFinder, work_of
 from pyprof2.analysis.costs.attribute import COUNTS
-from pyprof2.analysis.graphs.agreement import OTHER_SHAPES, Agreed, agreement
+from pyprof2.analysis.graphs.agreement import OTHER_SHAPES, Agreed, agreement, first_of_call
 from pyprof2.analysis.graphs.captures import (
     replayed_batch,
 )
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyprof2.recording import Recording
 
 _BY_ORDER: Final = "order only, names were not recorded at capture:"
+_BY_ID: Final = "the id of the node leads to the launch that was captured"
 _UNSURE_NODE: Final = "which of the graph's equal nodes it is cannot be told"
 _NOTHING_KNOWN: Final = "one launch replays a whole graph: its ops ran when it was captured"
 
@@ -131,8 +132,8 @@ class GraphLinks:
         self, recording: Recording, linked: Linked, shared: SharedFindings
     ) -> LinkedActivities:
         """Return the activities of a window, those of replays with what was found of them."""
-        found = linked.activities
-        replays = self._replays(recording, linked)
+        found = self._identified(recording, linked, shared)
+        replays = self._replays(recording, found, linked)
         if not len(replays.first):
             return found
         hashes = ordered_hashes(
@@ -161,11 +162,54 @@ class GraphLinks:
             explained.append(known[which, each])
         return self._spread(found, replays, explained)
 
-    def _replays(self, recording: Recording, linked: Linked) -> _Replays:
-        launches, found = linked.launches, linked.activities
+    def _identified(
+        self, recording: Recording, linked: Linked, shared: SharedFindings
+    ) -> LinkedActivities:
+        """Return the activities, those with what is known by the ids of their nodes."""
+        found = linked.activities
+        if not recording.spool.counts["created_nodes"]:
+            return found
+        table = recording.read("activities", ["graph_node_id"], found.row)
+        pid = linked.threads.pid(lookup(linked.launches.thread, found.launch, 0))
+        ids = int_column(table, "graph_node_id", NO_ID)
+        known = self._finder.identified(pid, np.where(ids > 0, ids, NO_ID))
+        rows = np.flatnonzero((known >= 0) & (found.launch >= 0))
+        used, at = np.unique(known[rows], return_inverse=True)
+        count, nodes = len(used), self.templates.nodes
+        if not count:
+            return found
+        columns = {
+            name: nodes.column(name)[used]
+            for name in (*OP_TEXTS, *OP_NUMBERS, *IDS, "recorded_id", "kernel")
+        }
+        for name in CALLS:
+            columns[name] = first_of_call(nodes.column(name)[used], np.ones(count, bool))
+        columns |= {
+            "candidates": np.ones(count, np.int64),
+            "file": np.full(count, self._files[self._finder.file]),
+            **dict.fromkeys(("capture", "node"), np.full(count, NO_ID)),
+            **dict.fromkeys(("sizes_equal", "sizes_known"), np.zeros(count, np.int64)),
+        }
+        node = self._append(columns, count, shared) + at.reshape(-1)
+        link, note = LINKS.index("graph_id"), self.notes[_BY_ID]
+        length = np.bincount(found.launch[rows])
+        sizes, times = np.unique(length[length > 0], return_counts=True)
+        for size, replays in zip(sizes.tolist(), times.tolist(), strict=True):
+            self.facts[size, "graph_id", _BY_ID] += replays
+            self._kernels[size, "graph_id", _BY_ID] += size * replays
+        return self._with_nodes(
+            found, rows, node, np.full(len(rows), link), np.full(len(rows), note)
+        )
+
+    def _replays(self, recording: Recording, found: LinkedActivities, linked: Linked) -> _Replays:
+        launches = linked.launches
         rows = np.empty(0, np.int64)
         if len(launches.is_graph):
             is_replayed = (found.launch >= 0) & launches.is_graph[found.launch]
+            # Of a replay with ids of nodes no other evidence is looked at.
+            has_ids = np.zeros(len(launches.is_graph), bool)
+            has_ids[found.launch[found.node >= 0]] = True
+            is_replayed &= ~has_ids[found.launch]
             rows = np.flatnonzero(is_replayed & ~found.is_whole_graph)
         rows = rows[np.argsort(found.launch[rows], kind="stable")]
         table = recording.read("activities", ACTIVE, found.row[rows])
@@ -249,16 +293,7 @@ class GraphLinks:
 
     def _add_rows(self, replay: ReplayedGraph, agreed: Agreed, shared: SharedFindings) -> int:
         """Append what was found to `graph_nodes`; return the number of the first row."""
-        first, count = self._count, len(replay)
-        columns = dict(agreed.columns)
-        for name in CALLS:
-            columns[name] = np.where(columns[name] == NO_ID, NO_ID, columns[name] + first)
-        for name in IDS[:3]:
-            own = columns[name] != NO_ID
-            columns[name] = np.where(own, columns[name] - shared.first_op, NO_ID)
-        stacks = self.templates.nodes.words("stack")
-        stack = shared.stacks.of_texts((columns.pop("stack"), stacks))
-        columns["stack_id"] = np.where(stack >= 0, stack, NO_ID)
+        count, columns = len(replay), dict(agreed.columns)
         if not agreed.has_shapes:
             # What would have been counted, if the shapes were known.
             texts = self.templates.nodes.texts
@@ -285,6 +320,19 @@ class GraphLinks:
             "sizes_equal": np.full(count, agreed.sizes[0]),
             "sizes_known": np.full(count, agreed.sizes[1]),
         }
+        return self._append(columns, count, shared)
+
+    def _append(self, columns: dict[str, Int], count: int, shared: SharedFindings) -> int:
+        """Append rows to `graph_nodes`, whose calls name rows among these; return the first."""
+        first = self._count
+        for name in CALLS:
+            columns[name] = np.where(columns[name] == NO_ID, NO_ID, columns[name] + first)
+        for name in IDS[:3]:
+            own = columns[name] != NO_ID
+            columns[name] = np.where(own, columns[name] - shared.first_op, NO_ID)
+        stacks = self.templates.nodes.words("stack")
+        stack = shared.stacks.of_texts((columns.pop("stack"), stacks))
+        columns["stack_id"] = np.where(stack >= 0, stack, NO_ID)
         for name in _NODE_COLUMNS:
             self._columns[name].append(columns[name])
         self._count += count
@@ -306,25 +354,29 @@ class GraphLinks:
         unsure = ~known & (np.repeat(first, length) >= 0)
         links[unsure], notes[unsure] = LINKS.index("graph"), self.notes[_UNSURE_NODE]
         self._count_facts(length, link, note, known)
+        return self._with_nodes(found, replays.rows, node, links, notes)
+
+    def _with_nodes(
+        self, found: LinkedActivities, rows: Int, node: Int, link: Int, note: Int
+    ) -> LinkedActivities:
+        """Return the activities, those at these rows with their nodes and the calls of their ops.
+
+        A call is named by the first activity of it in its replay.
+        """
         columns = {}
-        for name, values, default in (
-            ("node", node, found.node), ("link", links, found.link),
-            ("replay_note", notes, found.replay_note),
-        ):  # fmt: skip
-            column = default.astype(np.int64)
-            column[replays.rows] = values
+        for name, values in (("node", node), ("link", link), ("replay_note", note)):
+            column = getattr(found, name).astype(np.int64)
+            column[rows] = values
             columns[name] = column
-        for name, called in zip(CALLS, ("call", "cost_call"), strict=True):
-            call = lookup(self.numbers(name), node, NO_ID)
+        for name in CALLS:
+            call = self.number(name, node)
             has = call != NO_ID
-            launch = np.repeat(replays.launch, length)
-            ids = np.full(len(found), -1, np.int64)
-            rows = replays.rows[has]
-            key = combine_keys(launch[has], call[has])
+            key = combine_keys(found.launch[rows[has]], call[has])
             least = np.full(int(key.max(initial=-1)) + 1, len(found))
-            np.minimum.at(least, key, rows)
-            ids[rows] = least[key]
-            columns[called] = ids
+            np.minimum.at(least, key, rows[has])
+            column = getattr(found, name).astype(np.int64)
+            column[rows[has]] = least[key]
+            columns[name] = column
         return replace(found, **columns)
 
     def _count_facts(self, length: Int, link: Int, note: Int, known: Bool) -> None:

@@ -17,6 +17,7 @@ from pyprof2.analysis.graphs.captures import (
     node_word,
     with_warm_up_names,
 )
+from pyprof2.analysis.graphs.created_nodes import CreatedNodes
 from pyprof2.analysis.graphs.nodes import COPY_WORD, Template, Templates
 from pyprof2.analysis.graphs.sequences import UNKNOWN_WORD, mixed
 from pyprof2.analysis.linking.ops import DIRECTIONS
@@ -187,13 +188,15 @@ class TemplateFinder:
 
     Attributes:
         templates: those found, and others.
+        file: the name of the recording.
     """
 
     def __init__(self, recording: Recording, rank: int | None) -> None:
         self.templates = Templates()
-        self._rank, self._file = rank, recording.trace["source"]
+        self._rank, self.file = rank, recording.trace["source"]
         self._turns = 0
         self._captures = 0
+        self._created: list[CreatedNodes] = []
 
     def learn(
         self, recording: Recording, linked: Linked, shared: SharedFindings, *, eager: bool = True
@@ -202,6 +205,8 @@ class TemplateFinder:
         launches, found = linked.launches, linked.activities
         if not len(launches.row):
             return
+        if recording.spool.counts["created_nodes"]:
+            self._add_created(recording, linked, shared)
         table = recording.read("launches", _LAUNCHED, launches.row)
         name, names = code_column(table, "name")
         calls = Calls.of(name, names)
@@ -213,6 +218,25 @@ class TemplateFinder:
             self._add_captures(recording, linked, facts, captures, (table, calls, has_work))
         if eager:
             self._add_eager(recording, linked, facts)
+
+    def _add_created(self, recording: Recording, linked: Linked, shared: SharedFindings) -> None:
+        """Take up when nodes were made: in the op around that moment they were captured."""
+        table = recording.read("created_nodes")
+        time = int_column(table, "time_ns", 0)
+        op = linked.ops.nest.innermost(linked.threads.number(table), time)
+        node, original = (int_column(table, name, NO_ID) for name in ("node_id", "original_id"))
+        facts = _OpFacts(recording, linked, shared)
+        numbers = facts.numbers(op) | {"recorded_id": node}
+        first = self.templates.nodes.append(len(op), facts.texts(op), numbers)
+        row = np.arange(first, first + len(op))
+        self._created.append(CreatedNodes(int_column(table, "pid", NO_ID), node, original, row))
+
+    def identified(self, pid: Int, node_id: Int) -> Int:
+        """Return of nodes by process and recorded id the rows of their originals; -1: not known."""
+        if not self._created:
+            return np.full(len(node_id), -1)
+        columns = zip(*self._created, strict=True)
+        return CreatedNodes(*(np.concatenate(each) for each in columns)).originals(pid, node_id)
 
     def _add_captures(
         self,
@@ -249,7 +273,7 @@ class TemplateFinder:
             self._captures += 1
             self.templates.each.append(
                 Template(
-                    first, first + len(each.launches), self._file, is_capture=True, own=True,
+                    first, first + len(each.launches), self.file, is_capture=True, own=True,
                     number=self._captures, rank=self._rank,
                     turn=self._turns if batch is not None else -1, batch=batch,
                 )
@@ -306,6 +330,6 @@ class TemplateFinder:
             )
             self.templates.each.append(
                 Template(
-                    first, first + len(own), self._file, is_capture=False, own=True, rank=self._rank
+                    first, first + len(own), self.file, is_capture=False, own=True, rank=self._rank
                 )
             )

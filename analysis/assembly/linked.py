@@ -165,7 +165,7 @@ def link_recording(
     """
     load_extensions()
     shared = shared or SharedFindings(recording)
-    tables = ("ops", "launches", "ranges", "flows", "memory")
+    tables = ("ops", "launches", "ranges", "flows", "memory", "created_nodes")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link_ops(recording, threads)
     pairs = pair(ops, recording, threads)

@@ -112,7 +112,7 @@ def _same(nodes: NodeTable, candidates: Sequence[Fit], is_known: Bool) -> dict[s
             agrees &= column[other] == values
         found[name] = np.where(agrees, values, _null(name))
     for name in CALLS:
-        calls = [_calls(nodes.column(name)[each], is_known) for each in rows]
+        calls = [first_of_call(nodes.column(name)[each], is_known) for each in rows]
         agrees = is_known.copy()
         for other in calls[1:]:
             agrees &= other == calls[0]
@@ -123,7 +123,7 @@ def _same(nodes: NodeTable, candidates: Sequence[Fit], is_known: Bool) -> dict[s
     return found
 
 
-def _calls(call: Int, is_known: Bool) -> Int:
+def first_of_call(call: Int, is_known: Bool) -> Int:
     """Return of each node the first one that is of the same call; `NO_ID` for none."""
     has = is_known & (call != NO_ID)
     first = np.full(len(call), NO_ID, np.int64)
