@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def row(start: int, dur: int, op_id: int, **other: Any) -> dict[str, Any]:
     """Return a kernel of an op."""
     return {
-        "rank": 0, "device": 0, "start_ns": start, "dur_ns": dur, "op_id": op_id, "call_id": None, "op": "aten::x",
+        "rank": 0, "device": 0, "start_ns": start, "dur_ns": dur, "op_id": op_id,
+        "call_id": None, "op": "aten::x",
         "layer": "net", "direction": "forward", "signature": "s", "kernel": "k",
         "category": "matmul", "copy_kind": None,
     } | other  # fmt: skip
