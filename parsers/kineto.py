@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import is_pure, problems
+from pyprof2.errors import TraceError
 from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
 from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
 from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
@@ -26,7 +27,8 @@ from pyprof2.parsers._kineto_ranges import RangeTables
 from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
 from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
 from pyprof2.parsers._labels import cpu_device, entry_of, machine_of
-from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, with_detail
+from pyprof2.parsers.graph_annotations import find_annotations, read_annotations
+from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, NODE_NOTES, with_detail
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:
@@ -106,9 +108,10 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         stream.problems[MARKER_RANK] += rank != claimed
     if not builder.trusts_external_ids:
         stream.problems[EXTERNAL_IDS] += 1
+    rank = rank if rank is not None and 0 <= rank < _RANK_END else None
     return Recording(
         builder.spool,
-        rank=rank if rank is not None and 0 <= rank < _RANK_END else None,
+        rank=rank,
         host=stream.member("host_name", str),
         pids=host_pids(builder.spool),
         signatures=builder.signatures(),
@@ -129,11 +132,24 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         problems=stream.problems,
         skipped=builder.skipped,
         annotated=+builder.annotated,
+        node_notes=_node_notes(stream, builder, rank),
         scanned=builder.scanned,
         trusts_recorded_id=builder.trusts_external_ids,
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
     )
+
+
+def _node_notes(stream: JsonStream, builder: TableBuilder, rank: int | None) -> dict[int, str]:
+    """Return what the program notes of the nodes of its graphs; of most nothing is asked."""
+    if not builder.spool.known["activities", "graph_node_id"]:
+        return {}
+    path = find_annotations(stream.path, rank)
+    try:
+        return {} if path is None else read_annotations(path)
+    except TraceError:
+        stream.problems[NODE_NOTES] += 1
+        return {}
 
 
 def _times(stream: JsonStream, builder: TableBuilder) -> dict[str, int | None]:

@@ -328,6 +328,7 @@ class Recording:
         annotated: what only markers of the recorded program say, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
+        node_notes: what the program notes of nodes of graphs, by their recorded id.
         source_root: the folder of the user's own code, if it was known when this was recorded.
         entry: of an entry point that was run: its `file`, `batch_size`, and `on_cpu`: whether the
             CPU took the place of a GPU; None: none was.
@@ -344,6 +345,7 @@ class Recording:
     problems: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     annotated: Counter[str] = field(default_factory=Counter)
+    node_notes: dict[int, str] = field(default_factory=dict)
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False
     source_root: str | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.axes import SEPARATOR
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import (
     COUNTS,
@@ -38,6 +39,7 @@ from pyprof2.columns import (
     merge_texts,
     named,
     only,
+    row_of,
     slices_of_groups,
     text_array,
 )
@@ -118,9 +120,28 @@ def _activity_part(recording: Recording, linked: Linked, found: LinkedActivities
         "link_note": text_array(with_borrowed(_notes(linked, found), around.borrowed)),
         "graph_node": int_array(found.node, -1),
         "call_id": int_array(found.call, -1),
-        "range": text_array((around.path, linked.paths)),
+        "range": text_array(_ranges(recording, raw, (around.path, linked.paths))),
     }
     return judge(pa.table(columns), recording.devices)
+
+
+def _ranges(recording: Recording, raw: pa.Table, around: TextColumn) -> TextColumn:
+    """Return the user's own ranges around launches; inside of them what is noted of a node."""
+    notes = recording.node_notes
+    node = int_column(raw, "graph_node_id", NO_ID)
+    ids = np.array(sorted(notes), np.int64)
+    noted = row_of(ids, node) if len(ids) else np.full(len(node), -1)
+    if not (noted >= 0).any():
+        return around
+    path, paths = around
+    texts = [notes[number] for number in ids.tolist()]
+    pairs, at = np.unique(np.stack((path, noted)), axis=1, return_inverse=True)
+    parts = (
+        (paths[own] if own >= 0 else None, texts[note] if note >= 0 else None)
+        for own, note in pairs.T.tolist()
+    )
+    joined = [SEPARATOR.join(filter(None, each)) for each in parts]
+    return at.reshape(-1), joined
 
 
 def _launch_parts(
