@@ -10,6 +10,7 @@ The result, on stdout, is a JSON object: a text by the id of each node.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pickle
@@ -93,20 +94,15 @@ def read_texts(data: bytes) -> dict[str, str]:
         if type(node) is not int or type(notes) is not list:
             msg = "a node without an id, or without a list"
             raise _RefusedError(msg)
-        if text := _text_of(notes):
+        # Of a key that comes again the later value holds.
+        merged: dict[str, str] = {}
+        for note in notes:
+            for key, value in note.items() if type(note) is dict else [("", note)]:
+                merged[_plain(key)] = _plain(value)
+        shown = [f"{key}={value}" if key else value for key, value in merged.items()]
+        if text := ", ".join(shown)[:_LONGEST_TEXT]:
             texts[str(node)] = text
     return texts
-
-
-def _text_of(notes: list[Any]) -> str:
-    """Return what is noted of a node; of a key that comes again the later value holds."""
-    merged: dict[str, str] = {}
-    for note in notes:
-        parts = note.items() if type(note) is dict else [("", note)]
-        for key, value in parts:
-            merged[_plain(key)] = _plain(value)
-    shown = [f"{key}={value}" if key else value for key, value in merged.items()]
-    return ", ".join(shown)[:_LONGEST_TEXT]
 
 
 def _plain(value: Any, depth: int = 0) -> str:
@@ -122,20 +118,15 @@ def _plain(value: Any, depth: int = 0) -> str:
     raise _RefusedError(msg)
 
 
-def _limit() -> None:
-    try:
-        import resource
-    except ImportError:  # not where there are no such limits
-        return
-    for kind, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _SECONDS)):
-        _, hard = resource.getrlimit(kind)
-        if hard == resource.RLIM_INFINITY or most < hard:
-            resource.setrlimit(kind, (most, hard))
-
-
 def main(path: str) -> int:
     """Write what a file says to stdout; return the exit code."""
-    _limit()
+    with contextlib.suppress(ImportError):  # where there are no limits, opcodes are checked
+        import resource
+
+        for kind, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _SECONDS)):
+            _, hard = resource.getrlimit(kind)
+            if hard == resource.RLIM_INFINITY or most < hard:
+                resource.setrlimit(kind, (most, hard))
     if Path(path).stat().st_size > _FILE_MAX:
         sys.stderr.write("too large\n")
         return REFUSED

@@ -109,6 +109,13 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
     if not builder.trusts_external_ids:
         stream.problems[EXTERNAL_IDS] += 1
     rank = rank if rank is not None and 0 <= rank < _RANK_END else None
+    notes: dict[int, str] = {}
+    if builder.spool.known["activities", "graph_node_id"]:
+        try:
+            path = find_annotations(stream.path, rank)
+            notes = {} if path is None else read_annotations(path)
+        except TraceError:
+            stream.problems[NODE_NOTES] += 1
     return Recording(
         builder.spool,
         rank=rank,
@@ -132,24 +139,12 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         problems=stream.problems,
         skipped=builder.skipped,
         annotated=+builder.annotated,
-        node_notes=_node_notes(stream, builder, rank),
+        node_notes=notes,
         scanned=builder.scanned,
         trusts_recorded_id=builder.trusts_external_ids,
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
     )
-
-
-def _node_notes(stream: JsonStream, builder: TableBuilder, rank: int | None) -> dict[int, str]:
-    """Return what the program notes of the nodes of its graphs; of most nothing is asked."""
-    if not builder.spool.known["activities", "graph_node_id"]:
-        return {}
-    path = find_annotations(stream.path, rank)
-    try:
-        return {} if path is None else read_annotations(path)
-    except TraceError:
-        stream.problems[NODE_NOTES] += 1
-        return {}
 
 
 def _times(stream: JsonStream, builder: TableBuilder) -> dict[str, int | None]:

@@ -58,7 +58,8 @@ def graphify(document: Document) -> tuple[Document, int]:
         for each in events
         if each.get("cat", "").lower() in _CALLS and each["args"].get("correlation") in work
     ]
-    gone, replays = set(), []
+    gone: set[int] = set()
+    replays: list[Event] = []
     for number, (begin, end) in enumerate(steps[1:]):
         own = [each for each in calls if begin <= float(each["ts"]) < end]
         gone.update(id(each) for each in own)

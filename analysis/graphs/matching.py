@@ -147,8 +147,15 @@ class Matcher:
             if candidates := [each for each in fits if each is not None]:
                 return Match(candidates)
         if len(replay.ends) == 1:
+            longer = [
+                each
+                for length, captures in self._by_length.items()
+                if 0 < length - len(replay) <= max(1, int(length * LOST_SHARE))
+                for each in captures
+                if self._named[each.first]
+            ]
             for own in (False, True):
-                fits = [self._with_lost(replay, each) for each in self._longer(replay, own=own)]
+                fits = [self._with_lost(replay, each) for each in longer if each.own == own]
                 if candidates := [each for each in fits if each is not None]:
                     return Match(candidates)
         return Match([], self._reason(replay, same))
@@ -164,18 +171,6 @@ class Matcher:
         self._walked += len(replay)
         found = walked(replay.in_streams(replay.words), replay.in_streams(replay.order), words)
         return None if found is None else Fit(capture, _moved(found, capture.first))
-
-    def _longer(self, replay: ReplayedGraph, *, own: bool) -> list[Template]:
-        def may_lack(length: int) -> int:
-            return max(1, int(length * LOST_SHARE))
-
-        return [
-            each
-            for length, captures in self._by_length.items()
-            if 0 < length - len(replay) <= may_lack(length)
-            for each in captures
-            if each.own == own and self._named[each.first]
-        ]
 
     def _with_lost(self, replay: ReplayedGraph, capture: Template) -> Fit | None:
         if self._walked + len(replay) > MOST_WALKED:

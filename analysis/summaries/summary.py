@@ -177,6 +177,10 @@ def _links(kernels: pa.Table) -> dict[str, int]:
     """Return how many kernels have a launch, an op, a forward op, and what is known of others."""
     op, is_graph = pc.is_valid(kernels["op"]), _is(kernels["link"], "graph")
     backward, time = _is(kernels["direction"], "backward"), kernels["dur_ns"]
+    replayed = {
+        link: time.filter(_is(kernels["link"], link))
+        for link in ("graph_id", "graph_names", "graph_order")
+    }
     return {
         "kernel_count": kernels.num_rows,
         "kernel_time_ns": _sum(time),
@@ -187,20 +191,12 @@ def _links(kernels: pa.Table) -> dict[str, int]:
         "backward_paired_count": _sum(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
         "recompute_count": _sum(kernels["recompute"]),
         "graph_count": _sum(is_graph),
-        **_through_graphs(kernels),
+        **{f"{link}_count": len(times) for link, times in replayed.items()},
+        **{f"{link}_ns": _sum(times) for link, times in replayed.items()},
         "layer_count": _sum(pc.is_valid(kernels["layer"])),
         "source_count": _sum(pc.is_valid(kernels["source"])),
         "costed_ns": _sum(time.filter(pc.is_valid(kernels["flops"]))),
     }
-
-
-def _through_graphs(kernels: pa.Table) -> dict[str, int]:
-    """Return the number and the time of the kernels of replays, by how their nodes were found."""
-    found = {}
-    for link in ("graph_id", "graph_names", "graph_order"):
-        time = kernels["dur_ns"].filter(_is(kernels["link"], link))
-        found |= {f"{link}_count": len(time), f"{link}_ns": _sum(time)}
-    return found
 
 
 def _shapes(kernels: pa.Table, is_shaped: Bool) -> dict[str, int]:
