@@ -79,7 +79,7 @@ def read_texts(data: bytes) -> dict[str, str]:
     for opcode, argument, _ in pickletools.genops(data):
         calls += opcode.name == "REDUCE"
         is_index = opcode.name.endswith(("PUT", "GET"))
-        if opcode.name not in _PLAIN or calls > 1 or (is_index and int(argument) > len(data)):
+        if opcode.name not in _PLAIN or calls > 1 or (is_index and int(argument or 0) > len(data)):
             msg = f"opcode {opcode.name}"
             raise _RefusedError(msg)
         if isinstance(argument, int) and abs(argument) >= 1 << 64:

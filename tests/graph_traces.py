@@ -148,11 +148,11 @@ class Replay:
         for each in self.kernels:
             each["name"] = new_name(each["name"])
 
-    def rename_ranges(self, new_name: Callable[[str], str]) -> None:
+    def rename_ranges(self, old: str, new: str) -> None:
         """Give ranges other names."""
         for each in self.document["traceEvents"]:
             if each.get("cat") == "user_annotation":
-                each["name"] = new_name(each["name"])
+                each["name"] = each["name"].replace(old, new)
 
     def truth(self) -> list[int]:
         """Return of each kernel of the replay, in order of time, the node that it is; -1: none."""

@@ -48,6 +48,12 @@ class Pair(NamedTuple):
     nameless: list[Templates]
 
 
+def templates_of(path: Path, folder: Path) -> list[Templates]:
+    found = read_templates(CaptureFile(path), folder, None)
+    assert isinstance(found, list)
+    return found
+
+
 @pytest.fixture(scope="module")
 def pairs(shared: Path) -> dict[str, Pair]:
     found = {}
@@ -59,8 +65,8 @@ def pairs(shared: Path) -> dict[str, Pair]:
             found[name] = Pair(
                 document,
                 read_document(shared / "traces" / "kineto" / f"{replay}.json.gz"),
-                read_templates(CaptureFile(path), Path(folder), None),
-                read_templates(CaptureFile(erased), Path(folder), None),
+                templates_of(path, Path(folder)),
+                templates_of(erased, Path(folder)),
             )
     return found
 
@@ -147,6 +153,16 @@ def _replaced(replay: Replay, seed: int) -> None:
     replay.kernels[at]["args"]["truth"] = -1
 
 
+def _lost_and_added(replay: Replay, seed: int) -> None:
+    replay.drop(seed % len(replay.kernels))
+    replay.insert((seed * 3) % len(replay.kernels), "another_kernel")
+
+
+def _halved(replay: Replay, _: int) -> None:
+    for _ in range(len(replay.kernels) // 2):
+        replay.drop(0)
+
+
 DAMAGE: Final[dict[str, Callable[[Replay, int], None]]] = {
     "a node lost": lambda replay, seed: replay.drop(seed % len(replay.kernels)),
     "a node added": lambda replay, seed: replay.insert(
@@ -154,12 +170,9 @@ DAMAGE: Final[dict[str, Callable[[Replay, int], None]]] = {
     ),
     "ten moved": _moved,
     "one replaced": _replaced,
-    "one lost, one added": lambda replay, seed: (
-        replay.drop(seed % len(replay.kernels)),
-        replay.insert((seed * 3) % len(replay.kernels), "another_kernel"),
-    )[-1],
+    "one lost, one added": _lost_and_added,
     "other library version": _other_library,
-    "half of it": lambda replay, _: [replay.drop(0) for _ in range(len(replay.kernels) // 2)][-1],
+    "half of it": _halved,
 }
 
 
@@ -212,11 +225,8 @@ def test_another_batch_has_ops_and_no_shapes(
         (pair.templates, 31, True), (pair.templates, 33, False), (pair.nameless, 64, False),
     ):  # fmt: skip
         replay = Replay.of(pair.replay)
-        replay.rename_ranges(
-            lambda text, n=batch: text.replace("execute_32_", f"execute_{n}_").replace(
-                "bs=32", f"bs={n}"
-            )
-        )
+        replay.rename_ranges("execute_32_", f"execute_{batch}_")
+        replay.rename_ranges("bs=32", f"bs={batch}")
 
         found = explained(replay, templates, tmp_path)
 

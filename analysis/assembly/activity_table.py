@@ -332,11 +332,13 @@ def _cost_status(
     is_unknown = (found.link == LINKS.index("graph")) & found.is_kernel
     note = np.where(is_unknown, len(notes), lookup(of_op, op, -1))
     note[found.is_whole_graph] = len(notes) + 1
-    own = (status, STATUSES), (note, [*notes, _REPLAY, _NOTES[_WHOLE_GRAPH]])
+    own: dict[str, TextColumn] = {
+        "cost_status": (status, STATUSES),
+        "cost_note": (note, [*notes, _REPLAY, _NOTES[_WHOLE_GRAPH]]),
+    }
     kernels = replace(found, node=np.where(found.is_kernel, found.node, -1))
     return {
-        name: text_array(_or_of_node(linked, kernels, name, column))
-        for name, column in zip(("cost_status", "cost_note"), own, strict=True)
+        name: text_array(_or_of_node(linked, kernels, name, column)) for name, column in own.items()
     }
 
 

@@ -145,16 +145,15 @@ class GraphLinks:
         choice = Choice(self.templates, distinct, matches, self._rank)
         batch = self._batches(linked, replays.launch)
         process = linked.threads.process(linked.launches.thread[replays.launch])
-        chosen: list[Chosen | None] = [None] * len(replays.first)
+        chosen: dict[int, Chosen] = {}
         for number in np.unique(process).tolist():
             own = np.flatnonzero(process == number)
             left = choice.choose(groups.which[own], [batch[at] for at in own.tolist()])
-            for at, each in zip(own.tolist(), left, strict=True):
-                chosen[at] = each
+            chosen |= zip(own.tolist(), left, strict=True)
         known: dict[tuple[int, Chosen], _Explained] = {}
         explained = []
-        for which, each in zip(groups.which.tolist(), chosen, strict=True):
-            assert each is not None  # noqa: S101 - each is of some process
+        for at, which in enumerate(groups.which.tolist()):
+            each = chosen[at]
             if (which, each) not in known:
                 known[which, each] = self._explained(
                     distinct[which], matches[which], each, choice.reasons[which], shared
@@ -256,8 +255,8 @@ class GraphLinks:
     ) -> _Explained:
         if not chosen.candidates:
             nothing = np.zeros(len(replay), bool)
-            note = self.notes[reason or _NOTHING_KNOWN]
-            return _Explained(-1, nothing, LINKS.index("graph"), note)
+            why = self.notes[reason or _NOTHING_KNOWN]
+            return _Explained(-1, nothing, LINKS.index("graph"), why)
         candidates = [match.candidates[at] for at in chosen.candidates]
         agreed = agreement(self.templates.nodes, replay, candidates, chosen.batch_agrees)
         note = self._note(agreed)

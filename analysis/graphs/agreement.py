@@ -79,8 +79,13 @@ def agreement(
         differs, _ = sizes[at]
         is_known &= candidates[at].rows != NO_PLACE
         if differs.any():
-            streams = zip(replay.in_streams(replay.words), replay.in_streams(differs), strict=True)
-            is_known &= ~np.concatenate([runs_that_differ(*each) for each in streams])
+            streams = zip(
+                replay.in_streams(replay.words),
+                replay.in_streams(differs.astype(np.int64)),
+                strict=True,
+            )
+            in_runs = [runs_that_differ(words, differ > 0) for words, differ in streams]
+            is_known &= ~np.concatenate(in_runs)
     columns = _same(nodes, used, is_known)
     if not has_shapes:
         columns |= {name: np.full(len(replay), _null(name)) for name in OF_SHAPES}

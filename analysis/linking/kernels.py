@@ -132,11 +132,12 @@ def link_activities(
         named = int_column(table, "recorded_id", NO_ID)
         same = (op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named)
         link[same] = LINKS.index("external_id")
-    is_replayed = is_whole_graph.copy()
+    is_replayed = np.zeros(len(row), bool)
     if len(launches.is_graph):
-        is_replayed |= (launch >= 0) & launches.is_graph[launch]
+        is_replayed = (launch >= 0) & launches.is_graph[launch]
+    link[is_replayed | is_whole_graph] = LINKS.index("graph")
     # The op around the launch of a graph is the one that replays it, not that of its kernels.
-    link[is_replayed], op = LINKS.index("graph"), np.where(is_replayed, -1, op)
+    op = np.where(is_replayed & ~is_whole_graph, -1, op)
     none: Int = np.broadcast_to(np.array(-1, np.int64), len(row))
     return LinkedActivities(
         np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure,

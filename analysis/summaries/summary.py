@@ -190,7 +190,7 @@ def _links(kernels: pa.Table) -> dict[str, int]:
         "backward_count": _sum(backward),
         "backward_paired_count": _sum(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
         "recompute_count": _sum(kernels["recompute"]),
-        "graph_count": _sum(is_graph),
+        "graph_count": _sum(pc.and_not(is_graph, op)),
         **{f"{link}_count": len(times) for link, times in replayed.items()},
         **{f"{link}_ns": _sum(times) for link, times in replayed.items()},
         "layer_count": _sum(pc.is_valid(kernels["layer"])),

@@ -214,7 +214,7 @@ class _Rules:
     def _in_graph(self) -> Bool:
         """Return whether the last one on the stream is of the same replay of a graph."""
         name, names = self.host.calls.name
-        is_graph = np.array([*("GraphLaunch" in text for text in names), False])
+        is_graph = np.array([*("GraphLaunch" in (text or "") for text in names), False])
         call = self.handover.call
         launched = lookup(self.host.calls.start, call, -NEVER)
         found: Bool = is_graph[lookup(name, call, -1)] & (self.gaps.previous_launch == launched)

@@ -13,6 +13,7 @@ import msgspec
 from pyprof2.analysis.assembly.graph_templates import TemplateFinder
 from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
+from pyprof2.errors import TraceError
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.pipeline.ranks import claimed, digest_of
 
@@ -80,7 +81,9 @@ def find_capture_files(
     found: dict[Path, CaptureFile] = {}
     for place in places:
         batches = _batches(place if place.is_dir() else place.parent)
-        for path in find_traces(place):
+        # A folder that nobody named may be empty.
+        empty = place.is_dir() and beside and not any(place.iterdir())
+        for path in [] if empty else find_traces(place):
             if path.absolute() not in read and path.name != DETAILS:
                 found[path.absolute()] = CaptureFile(path, batches.get(path.name))
     return list(found.values())
@@ -98,19 +101,21 @@ def _batches(folder: Path) -> Mapping[str, int | None]:
     return {Path(row.file).name: row.batch_size for row in rows}
 
 
-def read_templates(file: CaptureFile, folder: Path, root: str | None) -> list[Templates]:
-    """Return the templates in a recording, one for each of its processes.
+def read_templates(
+    file: CaptureFile, folder: Path, root: str | None
+) -> list[Templates] | TraceError:
+    """Return the templates in a recording, one for each process, or why it cannot be read.
 
     Args:
         file: the recording.
         folder: for what is needed meanwhile.
         root: the folder of the user's own code, as it was asked for.
-
-    Raises:
-        TraceError: the file cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="scratch-capture-", dir=folder) as spool:
-        recordings = read_recordings(file.path, Path(spool))
+        try:
+            recordings = read_recordings(file.path, Path(spool))
+        except TraceError as error:
+            return error
         ranks = claimed([(file.path, each) for each in recordings])
         found = []
         for number, (recording, rank) in enumerate(zip(recordings, ranks, strict=True)):

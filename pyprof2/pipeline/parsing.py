@@ -214,7 +214,7 @@ class _Job:
             ranks,
             [folder] * len(ranks),
             [self.root] * len(ranks),
-            [self._templates([recording for _, recording in recordings], folder)] * len(ranks),
+            [self._templates(found, folder)] * len(ranks),
         )
         facts = list(self.workers.map(_write_rank, *tasks))
         kept.copy(folder)
@@ -246,13 +246,22 @@ class _Job:
             "code": _code(folder, whole, [*ranks, *kept.numbers]),
         }
 
-    def _templates(self, recordings: Sequence[Recording], folder: Path) -> list[Templates]:
-        """Return the templates in the captures, if any recording replays a graph at all."""
-        if not any(map(has_replays, recordings)):
+    def _templates(self, found: _Read, folder: Path) -> list[Templates]:
+        """Return the templates in the captures, if any recording replays a graph at all.
+
+        A capture that cannot be read is left out, as a recording is.
+        """
+        if not any(has_replays(recording) for _, recording in found.recordings):
             return []
         places = [folder] * len(self.captures), [self.root] * len(self.captures)
         read = self.workers.map(read_templates, self.captures, *places)
-        return [each for of_file in read for each in of_file]
+        templates: list[Templates] = []
+        for file, each in zip(self.captures, read, strict=True):
+            if isinstance(each, TraceError):
+                found.failed.append((file.path, each))
+            else:
+                templates += each
+        return templates
 
 
 def default_store(trace: Path) -> Path:

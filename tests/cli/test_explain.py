@@ -91,8 +91,8 @@ def test_json_holds_the_same_as_data(invoke: Callable[..., Any], trace: Path) ->
     facts = json.loads(invoke("explain", trace, "op:0", "--format", "json").out)
 
     assert list(facts) == [
-        "rank", "reference", "kernel", "op", "link", "range", "pair", "cost", "communication",
-        "sharing", "tensor_core", "roof",
+        "rank", "reference", "kernel", "op", "link", "node", "range", "pair", "cost",
+        "communication", "sharing", "tensor_core", "roof",
     ]  # fmt: skip
     assert facts["kernel"] is None
     assert facts["cost"]["flops"] == 1024
