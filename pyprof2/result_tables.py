@@ -443,15 +443,16 @@ FINDINGS: Final = Table(
 )
 ADVICE: Final = Table(
     "advice",
-    "One row per rank and rule that holds for it: first those that fire, the largest stake first.",
+    "One row per rank and rule that holds for it: first those that fire, the largest gain first.",
     (
         Column("rank", pa.int64(), "Process in the job.", nullable=False),
         Column("rule", TEXT, "Its name, as on the page on advice.", nullable=False),
         Column(
             "severity",
             TEXT,
-            "`high`: 10 % of the recorded time or more is at stake, `medium`: 3 % or more, `low`; "
-            "`info`: no time that can be named; null where the rule is silent.",
+            "`high`: 10 % of the recorded time or more is expected to be gained (at stake, "
+            "where that is not known), `medium`: 3 % or more, `low`; `info`: no time that can be "
+            "named; null where the rule is silent.",
         ),
         Column(
             "status",
