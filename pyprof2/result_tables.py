@@ -292,6 +292,98 @@ DEVICE_USE: Final = Table(
         *(column for column in STEPS.columns if column.name.endswith("_pct")),
     ),
 )
+_OF_KINDS: Final = {"c": "in context", "g": "in generation"}
+_SUMS: Final = {
+    "req": "Requests {}.",
+    "sq": "Their new tokens.",
+    "sk": "The keys that these attend to, the new ones included.",
+    "sqsq": "The sum of the squares of each request's new tokens.",
+    "sqsk": "The sum of each request's new tokens times its keys.",
+}
+SERVING_STEPS: Final = Table(
+    "serving_steps",
+    "One row per step of an inference server, one pass of a batch through the model on a rank, "
+    "and one per rank for work that no step launched. Not stored: it is found in the names "
+    "of ranges. Work belongs to the step whose range its launch began in.",
+    (
+        _RANK,
+        Column("serving_step", pa.int64(), "Number in the rank; null outside of steps."),
+        Column("dialect", TEXT, "The server's form of the name."),
+        Column(
+            "phase",
+            TEXT,
+            "`prefill`, `mixed`, `decode`, `verify` (drafts), `draft`, `diffusion`, `idle`; "
+            "`outside`: no step launched it; null: the name does not say.",
+        ),
+        Column("requests", pa.int64(), "Requests in the batch."),
+        *(
+            Column(f"{kind}_{name}", pa.int64(), meaning.format(words))
+            for kind, words in _OF_KINDS.items()
+            for name, meaning in _SUMS.items()
+        ),
+        Column("padded", pa.int64(), "Requests or tokens that the batch was padded to."),
+        Column("contradiction", TEXT, "Why the sums of the name are not taken; null: they are."),
+        Column("host_start_ns", pa.int64(), "Start of the range on the host.", "ns"),
+        Column(
+            "host_ns",
+            pa.int64(),
+            "Its duration, which is not that of the step: the host may wait in it for the step "
+            "before.",
+            "ns",
+        ),
+        Column("wait_ns", pa.int64(), "Of it in calls that wait for the device.", "ns"),
+        Column("start_ns", pa.int64(), "Start of the first work that the step launched.", "ns"),
+        Column("span_ns", pa.int64(), "From there to the end of the last.", "ns"),
+        Column("busy_ns", pa.int64(), "Of it with work of the step on a device.", "ns"),
+        Column("gap_ns", pa.int64(), "Of it without.", "ns"),
+        Column(
+            "period_ns",
+            pa.int64(),
+            "From `start_ns` to that of the next step; null of the last one.",
+            "ns",
+        ),
+        Column(
+            "device_ns",
+            pa.int64(),
+            "The time of its work; where activities of a device overlap, that of the one that "
+            "began first, so the rows of a device add up to its busy time.",
+            "ns",
+        ),
+        Column("out_least", pa.int64(), "Tokens of the output, at least."),
+        Column("out_most", pa.int64(), "Tokens of the output, at most."),
+        Column("launched", pa.int64(), "Activities that were launched one by one."),
+        Column("launched_by_graph", pa.int64(), "Activities that a graph's launch launched."),
+        Column("launched_elsewhere", pa.int64(), "Of all these by another thread of the process."),
+    ),
+)
+SERVING_PHASES: Final = Table(
+    "serving_phases",
+    "One row per phase of an inference server's steps, and one for work that no step launched. The "
+    "times of devices add up to all of their busy time. Not stored: `pyprof2 prof --by phase`.",
+    (
+        Column("phase", TEXT, "As in `serving_steps`."),
+        _count("steps", "Steps in this phase."),
+        Column("requests", pa.float64(), "Requests of a step, on average."),
+        Column("new_tokens", pa.int64(), "Tokens that went in; null: not known of each step."),
+        Column("out_least", pa.int64(), "Tokens of the output, at least."),
+        Column("out_most", pa.int64(), "Tokens of the output, at most."),
+        _time("device_ns", "Time of devices; of those that overlap, of the one that began first."),
+        Column("share_pct", pa.float64(), "Share of all of it.", "%"),
+        Column("span_ns", pa.int64(), "From first to last work of each step, summed up.", "ns"),
+        Column("gap_ns", pa.int64(), "Of it without work of the step.", "ns"),
+        Column("host_ns", pa.int64(), "Ranges of the host, summed up.", "ns"),
+        Column("wait_ns", pa.int64(), "Of them in calls that wait for the device.", "ns"),
+        Column(
+            "pace_ns",
+            pa.int64(),
+            "Time for throughput, summed up: of a step from its first work to that of the next, of "
+            "the last one its span.",
+            "ns",
+        ),
+        Column("in_per_s", pa.float64(), "`new_tokens` over `pace_ns`.", "1/s"),
+        Column("out_per_s", pa.float64(), "`out_least` over `pace_ns`.", "1/s"),
+    ),
+)
 ENERGY: Final = Table(
     "energy",
     "One row per counter of energy that the recording machine let the recorder read. Not stored: "

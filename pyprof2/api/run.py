@@ -509,6 +509,27 @@ class Run(Displayed):
         return self._tables.frame("steps")
 
     @property
+    def is_of_server(self) -> bool:
+        """Whether ranges are named as an inference server names its steps."""
+        return self._time.is_of_server
+
+    def serving_steps(self, pattern: str | None = None) -> pd.DataFrame:
+        """Return the steps of an inference server, and a row for work that no step launched.
+
+        Args:
+            pattern: a regular expression that all of a range's name matches, for a server whose
+                names are not known, with groups of any of the names `phase`, `requests`, `c_req`,
+                `c_sq`, `c_sk`, `c_sqsq`, `c_sqsk`, the same with `g_`, and `padded`.
+
+        Returns:
+            Table `SERVING_STEPS`; no rows without such ranges.
+
+        Raises:
+            UsageError: `pattern` is malformed.
+        """
+        return self._time.serving_steps(pattern)
+
+    @property
     def energy(self) -> pd.DataFrame:
         """The energy that a step takes, one row per counter; empty where none was read.
 

@@ -161,6 +161,25 @@ class RunTime:
         return self.tables.table("utilization")
 
     @cached_property
+    def is_of_server(self) -> bool:
+        """Whether ranges are named as an inference server names its steps."""
+        from pyprof2.analysis.serving.steps import names_steps
+
+        kinds = self.tables.kinds_of_ranges
+        having = [rank for rank in self.tables.ranks if {*kinds[rank.rank]} - {"python"}]
+        return any(names_steps(rank.read("ranges", ["name"])) for rank in having)
+
+    def serving_steps(self, pattern: str | None) -> pd.DataFrame:
+        """Return the steps of an inference server."""
+        from pyprof2.analysis.serving.steps import INPUT, serving_steps
+        from pyprof2.analysis.summaries.profile_columns import compile_pattern
+
+        wanted = None if pattern is None else compile_pattern(pattern)
+        ranks = self.tables.ranks
+        parts = [serving_steps(rank.several(INPUT), rank.rank, wanted) for rank in ranks]
+        return as_pandas(pa.concat_tables(parts), ("rank",))
+
+    @cached_property
     def energy(self) -> pd.DataFrame:
         """The energy that a step takes."""
         import pandas as pd

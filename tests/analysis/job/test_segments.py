@@ -123,7 +123,7 @@ def test_the_sentence_names_rank_and_op(tmp_path: Path, capsys: pytest.CaptureFi
     assert text.startswith("Rank 1 is slow: it waits for its host")
     assert "most of it before aten::gemm_2 (20." in text
     assert "as the others it would save 19." in text
-    assert "of step 2 (by replay)" in text
+    assert "of step 2 (by replay, 19." in text
     assert main(["ranks", str(store), "--by", "blame"]) == 2
     assert "4 ranks are too many for one graph" in capsys.readouterr().err
 
