@@ -84,6 +84,9 @@ def _notes(steps: pd.DataFrame) -> Iterator[str]:
     dialects = ", ".join(sorted(set(own["dialect"].dropna())))
     words = counted(len(own), "step")
     yield f"{words} by the names of {dialects}; work belongs to the step that launched it"
+    ranks = own["rank"].nunique()
+    if ranks > 1:
+        yield f"of {ranks} ranks together: those that share a model name the same batches"
     if own["period_ns"].isna().all():
         yield "rates are over the span of a step: one alone has no distance to the next"
     wrong = own[own["contradiction"].notna()]
