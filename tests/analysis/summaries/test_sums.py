@@ -97,7 +97,9 @@ def made(
     def of_rank(rank: int, own: Mapping[str, pa.Table]) -> Sums:
         cut = chunked(own, size)
         return sums_of_rank(
-            lambda columns: activity_parts(lambda n, stored: chunks_of(cut[n], stored), columns),
+            lambda names, keep=None: activity_parts(
+                lambda n, stored: chunks_of(cut[n], stored), names, keep=keep
+            ),
             keys, rank, op_count=own["ops"].num_rows, selection=selection,
         )  # fmt: skip
 
