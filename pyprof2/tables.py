@@ -417,6 +417,9 @@ STACKS: Final = Table(
         Column("line", TEXT, "`path:line` of the frame, as it was recorded."),
     ),
 )
+ENERGY_KIND: Final = "energy"
+"""The kind of ranges that hold readings of counters."""
+
 RANGES: Final = Table(
     "ranges",
     "One row per host interval with text: steps, annotations, modules, Python frames.",

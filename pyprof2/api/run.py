@@ -21,6 +21,7 @@ from pyprof2.errors import UsageError
 from pyprof2.frames import absolute
 from pyprof2.store.folder import STORED, is_store, read_manifest
 from pyprof2.store.places import place
+from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -509,6 +510,11 @@ class Run(Displayed):
         return self._tables.frame("steps")
 
     @property
+    def has_energy(self) -> bool:
+        """Whether a counter of energy was read."""
+        return bool(self._tables.with_ranges(ENERGY_KIND))
+
+    @property
     def energy(self) -> pd.DataFrame:
         """The energy that a step takes, one row per counter; empty where none was read.
 
@@ -584,7 +590,7 @@ class Run(Displayed):
     @cached_property
     def lines_are_functions(self) -> bool:
         """Whether torch.profiler recorded Python frames, whose line is where a function begins."""
-        return any("python" in kinds for kinds in self._tables.kinds_of_ranges.values())
+        return bool(self._tables.with_ranges("python"))
 
     @property
     def use_over_steps(self) -> pd.DataFrame:

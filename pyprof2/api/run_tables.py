@@ -86,9 +86,12 @@ class RunTables:
         traces = ((rank.rank, rank.read("trace", ["span"])["span"]) for rank in self.ranks)
         return {rank: sorted(set(column.to_pylist())) for rank, column in traces}
 
+    def with_ranges(self, kind: str) -> list[RankTables]:
+        """Return the ranks that have ranges of a kind."""
+        return [rank for rank in self.ranks if kind in self._kinds_of_ranges[rank.rank]]
+
     @cached_property
-    def kinds_of_ranges(self) -> dict[int, list[str]]:
-        """The kinds of ranges that each rank has."""
+    def _kinds_of_ranges(self) -> dict[int, list[str]]:
         kinds = {rank.rank: rank.read("ranges", ["kind"])["kind"] for rank in self.ranks}
         return {rank: kind.unique().to_pylist() for rank, kind in kinds.items()}
 
