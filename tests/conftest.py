@@ -83,6 +83,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=2000, database=_FOUND, print_blob=True
 )
+# Threads of one test's torch that wait for work, spinning, take the cores of other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Only tests of it wait for a measurement; the marks of the others are the same on every machine.
 os.environ.setdefault("PYPROF2_CPU_PEAKS", "0")
 os.environ.setdefault("PYPROF2_ENERGY", "0")
