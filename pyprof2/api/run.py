@@ -628,7 +628,7 @@ class Run(Displayed):
     def ledger(self) -> pd.DataFrame:
         """All GPU time, without a GPU all op time, by what is known of the work.
 
-        See `pyprof2.analysis.summaries.ledger.ledger`.
+        See `pyprof2.analysis.summaries.ledger.of_tables`.
         """
         from pyprof2.analysis.summaries.ledger import merge_ledgers
 
