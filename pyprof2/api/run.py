@@ -249,11 +249,6 @@ class Run(Displayed):
 
         return dask_frame(self._tables.ranks, name)
 
-    def tables_of_ranks(self, name: str) -> Iterator[tuple[int, pa.Table]]:
-        """Yield each rank with its rows of a table of the store."""
-        for rank in self._tables.ranks:
-            yield rank.rank, rank.read(name)
-
     @property
     def kernels(self) -> pd.DataFrame:
         """One row per kernel execution."""
