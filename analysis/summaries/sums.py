@@ -66,7 +66,7 @@ _NEEDED: Final = (
 _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
 _EXTREMES: Final = ("min_ns", "max_ns")
 _STORED_SUMS: Final = tuple(
-    name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helps", *_EXTREMES)
+    name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helped_rows", *_EXTREMES)
 )
 _FAR: Final = np.iinfo(np.int64).max
 _BITS: Final = 31
@@ -279,7 +279,7 @@ class _Rows:
             "step_ns": time * rows["step"].is_valid().to_numpy(),
             "flops": flops * known,
             "flops_count": known,
-            "told_count": has_flops,
+            "known_flops_count": has_flops,
             "flops_ns": span * known,
             "bytes": nbytes * known_bytes,
             "bytes_count": known_bytes,
@@ -385,7 +385,7 @@ def stored_sums(
             )
             for name, key in numbers.items()
         }
-        | {"helps": _lists(found.helped, found.helps)}
+        | {"helped_rows": _lists(found.helped, found.helps)}
         | {name: found.columns[name] for name in (*_STORED_SUMS, *_EXTREMES)}
     )
     count = len(found.op_calls)
@@ -412,7 +412,7 @@ def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
 
     None where they name rows that do not exist: a store may come from anywhere.
     """
-    helped, sets = (_sets(table[name]) for table, name in ((sums, "helps"), (calls, "rows")))
+    helped, sets = (_sets(table[name]) for table, name in ((sums, "helped_rows"), (calls, "rows")))
     count = sums.num_rows
     if helped is None or sets is None or calls["rows"].null_count:
         return None
@@ -423,9 +423,9 @@ def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
     kernel = keys["category"].where(lambda text: text not in COPY_CATEGORIES, null=True)
     columns |= {
         "kernel_count": columns["count"] * kernel,
-        "known_kernel_count": columns["told_count"] * kernel,
+        "known_kernel_count": columns["known_flops_count"] * kernel,
     }
-    helps = np.where(sums["helps"].is_valid().to_numpy(), np.arange(count), -1)
+    helps = np.where(sums["helped_rows"].is_valid().to_numpy(), np.arange(count), -1)
     op_calls = calls["op_calls"].to_numpy()
     return Sums(keys, columns, sets, op_calls, helps, helped, np.arange(count))
 

@@ -217,7 +217,7 @@ def test_results_are_of_a_rank_of_several_recordings_too(tmp_path: Path) -> None
     assert {name: read_table(made, name).num_rows for name in RESULTS} == {
         "summary": 1, "ledger": 7, "utilization": 1, "steps": 0, "clocks": 1,
         # Of each recording the kernel, the call, the op on the host, and what is outside of it.
-        "lines": 8, "parts": 0, "legs": 0,
+        "lines": 8, "parts": 0, "segments": 0,
         # Both kernels have all in common, and no launch that would lead to an op; none was late.
         "sums": 1, "sum_calls": 0, "idle_sums": 0, "device_use": 1,
     }  # fmt: skip

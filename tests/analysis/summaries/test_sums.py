@@ -455,7 +455,7 @@ def test_rows_that_do_not_exist_are_seen(rows: list[int | None]) -> None:
         return table.set_column(table.column_names.index(name), table.schema.field(name), lists)
 
     assert sums_stored(sums, calls) is not None
-    assert sums_stored(altered(sums, "helps"), calls) is None
+    assert sums_stored(altered(sums, "helped_rows"), calls) is None
     assert sums_stored(sums, altered(calls, "rows")) is None
 
 
