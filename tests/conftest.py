@@ -78,7 +78,7 @@ EXAMPLES: Final = Path(__file__).with_name("examples")
 _FUZZES: Final = bool(os.environ.get("PYPROF2_FUZZ"))
 _FOUND: Final = DirectoryBasedExampleDatabase(EXAMPLES)
 hypothesis.settings.register_profile(
-    "test", deadline=None, max_examples=100, database=ReadOnlyDatabase(_FOUND)
+    "test", deadline=None, max_examples=40, database=ReadOnlyDatabase(_FOUND)
 )
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=2000, database=_FOUND, print_blob=True
