@@ -225,7 +225,7 @@ SUMS: Final = Table(
         Column("tensor_core_missed", TEXT, "Why Tensor Cores were not used that could have been."),
         Column("roofline_flag", TEXT, "Why a rate above its roof may be right."),
         Column(
-            "helps",
+            "helped_rows",
             pa.list_(pa.int64()),
             "Of kernels that only help with the work of others: the rows of this rank, counted "
             "from 0, that have this work. Their time counts for rates only beside one of these.",
@@ -238,7 +238,7 @@ SUMS: Final = Table(
         Column("flops", pa.int64(), "FLOPs that are known; what stands at another op is not in it.",
                "FLOP", nullable=False),
         _count("flops_count", "Of how many these are."),
-        _count("told_count", "Of how many any FLOPs are known, those at another op too."),
+        _count("known_flops_count", "Of how many any FLOPs are known, those at another op too."),
         _time("flops_ns", "Time of those that `flops` is of."),
         Column("bytes", pa.int64(), "Bytes that are known, as `flops`.", "B", nullable=False),
         _count("bytes_count", "Of how many these are."),
@@ -496,8 +496,8 @@ PARTS: Final = Table(
         _time("host_ns", "Idle time for which the host is to blame."),
     ),
 )
-LEGS: Final = Table(
-    "legs",
+SEGMENTS: Final = Table(
+    "segments",
     "One row per pair of collectives of a rank between which a path runs: how long it takes at "
     f"least from the end of one to the start of the other. {_MANY}",
     (
@@ -575,7 +575,7 @@ RESULTS: Final = {
     table.name: table
     for table in (
         SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, SUMS, SUM_CALLS, IDLE_SUMS, DEVICE_USE, CLOCKS,
-        PARTS, LEGS,
+        PARTS, SEGMENTS,
     )
 }  # fmt: skip
 """The tables that a store has beside the canonical ones."""

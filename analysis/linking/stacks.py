@@ -48,14 +48,6 @@ class Stacks:
             self._callers.append(caller)
         return stack
 
-    def of_texts(self, texts: TextColumn) -> Int:
-        """Return the stack of each row of texts, see `pyprof2.frames`; -1 for null."""
-        codes, words = texts
-        return lookup(np.array([self._of_text(word) for word in words], np.int64), codes, -1)
-
-    def _of_text(self, text: str | None) -> int:
-        return self._below(-1, (text or "").split("\n"))
-
     def _below(self, stack: int, lines: Sequence[str]) -> int:
         """Return the stack of lines, the innermost first, that another stack called."""
         for line in reversed(lines):

@@ -21,6 +21,7 @@ from pyprof2.errors import UsageError
 from pyprof2.frames import absolute
 from pyprof2.store.folder import STORED, is_store, read_manifest
 from pyprof2.store.places import place
+from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -247,11 +248,6 @@ class Run(Displayed):
         from pyprof2.store.clusters import dask_frame
 
         return dask_frame(self._tables.ranks, name)
-
-    def tables_of_ranks(self, name: str) -> Iterator[tuple[int, pa.Table]]:
-        """Yield each rank with its rows of a table of the store."""
-        for rank in self._tables.ranks:
-            yield rank.rank, rank.read(name)
 
     @property
     def kernels(self) -> pd.DataFrame:
@@ -530,6 +526,11 @@ class Run(Displayed):
         return self._time.serving_steps(pattern)
 
     @property
+    def has_energy(self) -> bool:
+        """Whether a counter of energy was read."""
+        return bool(self._tables.with_ranges(ENERGY_KIND))
+
+    @property
     def energy(self) -> pd.DataFrame:
         """The energy that a step takes, one row per counter; empty where none was read.
 
@@ -605,7 +606,7 @@ class Run(Displayed):
     @cached_property
     def lines_are_functions(self) -> bool:
         """Whether torch.profiler recorded Python frames, whose line is where a function begins."""
-        return any("python" in kinds for kinds in self._tables.kinds_of_ranges.values())
+        return bool(self._tables.with_ranges("python"))
 
     @property
     def use_over_steps(self) -> pd.DataFrame:
@@ -643,7 +644,7 @@ class Run(Displayed):
     def ledger(self) -> pd.DataFrame:
         """All GPU time, without a GPU all op time, by what is known of the work.
 
-        See `pyprof2.analysis.summaries.ledger.ledger`.
+        See `pyprof2.analysis.summaries.ledger.of_tables`.
         """
         from pyprof2.analysis.summaries.ledger import merge_ledgers
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pyprof2.columns import as_pandas
 from pyprof2.store.folder import STORED
+from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -165,9 +166,7 @@ class RunTime:
         """Whether ranges are named as an inference server names its steps."""
         from pyprof2.analysis.serving.steps import names_steps
 
-        kinds = self.tables.kinds_of_ranges
-        having = [rank for rank in self.tables.ranks if {*kinds[rank.rank]} - {"python"}]
-        return any(names_steps(rank.read("ranges", ["name"])) for rank in having)
+        return any(names_steps(rank.read("ranges", ["name"])) for rank in self.tables.ranks)
 
     def serving_steps(self, pattern: str | None) -> pd.DataFrame:
         """Return the steps of an inference server."""
@@ -184,12 +183,12 @@ class RunTime:
         """The energy that a step takes."""
         import pandas as pd
 
-        from pyprof2.analysis.time.energy import KIND, RANGES, energy
+        from pyprof2.analysis.time.energy import RANGES, energy
         from pyprof2.result_tables import ENERGY
 
-        steps, kinds = self.tables.frame("steps"), self.tables.kinds_of_ranges
+        steps = self.tables.frame("steps")
         # Names of ranges are long, and most recordings have no reading.
-        having = [rank for rank in self.tables.ranks if KIND in kinds[rank.rank]]
+        having = self.tables.with_ranges(ENERGY_KIND)
         parts = [energy(rank.read("ranges", RANGES), steps, rank.rank) for rank in having]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=ENERGY.names)
 
