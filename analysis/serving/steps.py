@@ -186,7 +186,8 @@ def _work_of(tables: Mapping[str, pa.Table], steps: Sequence[_Range]) -> _Launch
     codes, names = code_column(launches, "name")
     is_graph = np.array([bool(_GRAPH_LAUNCH.search(name)) for name in names], bool)
     by_graph = lookup(lookup(is_graph, codes, 0), at, 0).astype(bool)
-    step, elsewhere = np.full(len(start), _NONE), np.zeros(len(start), bool)
+    step, elsewhere = np.full(len(start), _NONE), np.zeros(len(start), np.int64)
+    of_other = step.copy()
     for thread in sorted({each.thread for each in steps}):
         own = np.array([at for at, each in enumerate(steps) if each.thread == thread])
         begin = np.array([steps[at].start for at in own])
@@ -194,9 +195,12 @@ def _work_of(tables: Mapping[str, pa.Table], steps: Sequence[_Range]) -> _Launch
         place = np.searchsorted(begin, launch_ns, "right") - 1
         inside = (at >= 0) & (pid == thread[0]) & (place >= 0) & (launch_ns < end[place])
         here = inside & (tid == thread[1])
-        free = inside & ~here & (step == _NONE)
-        step[here | free] = own[place[here | free]]
-        elsewhere = (elsewhere & ~here) | free
+        step[here] = own[place[here]]
+        of_other[inside] = own[place[inside]]
+        elsewhere += inside
+    # Where steps of several threads are open, another thread's launch is of nobody knows which.
+    is_other = (step == _NONE) & (elsewhere == 1)
+    step[is_other] = of_other[is_other]
     own_ns = np.zeros(len(start), np.int64)
     for each in np.unique(device):
         rows = np.flatnonzero(device == each)
@@ -204,7 +208,7 @@ def _work_of(tables: Mapping[str, pa.Table], steps: Sequence[_Range]) -> _Launch
         first, last = start[rows], (start + dur)[rows]
         until = np.maximum.accumulate(np.append(first[:1], last[:-1]))
         own_ns[rows] = np.maximum(last - np.maximum(first, until), 0)
-    return _LaunchedWork(start, start + dur, own_ns, step, launch_ns, by_graph, elsewhere)
+    return _LaunchedWork(start, start + dur, own_ns, step, launch_ns, by_graph, is_other)
 
 
 def _calls_that_wait(launches: pa.Table) -> dict[tuple[int, int], tuple[Int, Int]]:

@@ -105,6 +105,20 @@ def test_another_thread_may_launch_the_work_of_a_step(tmp_path: Path) -> None:
     assert found["phase"].tolist() == ["decode", "outside"]
 
 
+def test_a_launch_in_steps_of_two_other_threads_is_of_neither(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(DECODE, 100, 50),
+        annotation(PREFILL, 100, 50, tid=78),
+        launched(110, 1, at=200, dur=10, tid=OTHER),
+        launched(120, 2, at=210, dur=10, tid=78),
+    )
+
+    assert found.set_index("phase")["device_ns"].to_dict() == {
+        "decode": 0, "prefill": 10_000, "outside": 10_000,
+    }  # fmt: skip
+
+
 def test_time_of_kernels_that_overlap_is_that_of_the_first(tmp_path: Path) -> None:
     found = _steps(
         tmp_path,
