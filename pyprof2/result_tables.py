@@ -382,6 +382,24 @@ SERVING_PHASES: Final = Table(
         ),
         Column("in_per_s", pa.float64(), "`new_tokens` over `pace_ns`.", "1/s"),
         Column("out_per_s", pa.float64(), "`out_least` over `pace_ns`.", "1/s"),
+        *(
+            Column(
+                f"{name}_{end}", pa.float64(), f"{meaning} of one rank, at {end}; --model.", unit
+            )
+            for name, meaning, unit in (
+                ("flops", "FLOPs of products with weights and of attention", ""),
+                ("bytes", "Bytes of weights, keys and values", "B"),
+            )
+            for end in ("least", "most")
+        ),
+        *(
+            Column(f"{name}_{end}_pct", pa.float64(), f"{meaning}, at {end}; --model.", "%")
+            for name, meaning in (
+                ("mfu", "FLOPs over `pace_ns` and the device's peak for 16-bit types"),
+                ("mbu", "Bytes over `pace_ns` and the bandwidth of its memory"),
+            )
+            for end in ("least", "most")
+        ),
     ),
 )
 ENERGY: Final = Table(

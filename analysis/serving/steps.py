@@ -107,6 +107,20 @@ def serving_steps(
     return pa.Table.from_pylist(ranked, schema=SERVING_STEPS.schema())
 
 
+def steps_of_kernels(
+    tables: Mapping[str, pa.Table], pattern: re.Pattern[str] | None = None
+) -> tuple[list[str | None], Int]:
+    """Return the phases of the steps, and of each kernel the position of its step; -1: none.
+
+    Args:
+        tables: as for `serving_steps`.
+        pattern: as for `serving_steps`.
+    """
+    steps = _ranges_of_steps(tables["ranges"], pattern)
+    owner = _work_of(tables, steps).step[: tables["kernels"].num_rows]
+    return [each.batch.phase for each in steps], owner
+
+
 def names_steps(ranges: pa.Table) -> bool:
     """Whether a range, of which the name is asked for, is a step of a server's by its name."""
     _, names = code_column(ranges, "name")

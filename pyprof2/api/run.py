@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from dask.dataframe import DataFrame as DaskFrame
 
+    from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.profile import Sums
@@ -505,6 +506,17 @@ class Run(Displayed):
         return self._tables.frame("steps")
 
     @property
+    def peaks(self) -> Device | None:
+        """The limits of the devices, where all are of one kind; None: they are not known."""
+        from pyprof2.analysis.hardware.verdict import find_peaks, named_device
+
+        if self.device is not None:
+            return named_device(self.device)
+        found = [find_peaks(row) for row in self.table("devices").to_pylist()]
+        first = next(iter(found), None)
+        return first if first and all(each and each.name == first.name for each in found) else None
+
+    @property
     def is_of_server(self) -> bool:
         """Whether ranges are named as an inference server names its steps."""
         return self._time.is_of_server
@@ -524,6 +536,32 @@ class Run(Displayed):
             UsageError: `pattern` is malformed.
         """
         return self._time.serving_steps(pattern)
+
+    def serving_costs(
+        self, config: Path | str, tp: int | None = None, pattern: str | None = None
+    ) -> pd.DataFrame:
+        """Return `serving_steps` with the FLOPs and bytes of each step by the model.
+
+        Args:
+            config: `config.json` of Hugging Face.
+            tp: how many ranks share the model's tensors; None: one, if the job has one process.
+            pattern: as for `serving_steps`.
+
+        Returns:
+            Its rows and, of one rank, `flops_least`, `flops_most` (products, causal attention; 2
+            for a multiply-add), `bytes_least`, `bytes_most` (weights, keys and values, queries and
+            results of attention); null: the name does not say enough. `attrs["checked"]` lists what
+            the configuration and the recording agree on.
+
+        Raises:
+            UsageError: the configuration is of another model than the recording, or cannot be held
+                against it; or `tp` is needed.
+        """
+        steps = self.serving_steps(pattern)
+        costs = self._time.serving_costs(steps, Path(config), tp, pattern)
+        found = steps.join(costs)
+        found.attrs = costs.attrs
+        return found
 
     @property
     def has_energy(self) -> bool:

@@ -57,6 +57,19 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         "requests, c_req, c_sq, … g_sqsk name what it says",
     )
     group.add_argument(
+        "--model",
+        type=Path,
+        metavar="CONFIG",
+        help="with --by phase: the model's config.json of Hugging Face: FLOPs, bytes, MFU and MBU "
+        "of each phase, if it is the model of the recording",
+    )
+    group.add_argument(
+        "--tp",
+        type=arguments.positive,
+        metavar="N",
+        help="with --model: how many ranks share its tensors (tensor parallel)",
+    )
+    group.add_argument(
         "-c",
         "--columns",
         type=arguments.names,
@@ -184,9 +197,13 @@ def run(args: argparse.Namespace) -> None:
     elif by_phase:
         from pyprof2.reports.serving import show_phases
 
-        steps = loaded.serving_steps(args.step_pattern)
-        rank = query.selection["rank"]
-        show_phases(steps if rank is None else steps[steps["rank"] == rank], query.target)
+        if args.model is None:
+            steps = loaded.serving_steps(args.step_pattern)
+        else:
+            steps = loaded.serving_costs(args.model, args.tp, args.step_pattern)
+        if query.selection["rank"] is not None:
+            steps = steps[steps["rank"] == query.selection["rank"]]
+        show_phases(steps, query.target, loaded.peaks)
     else:
         show(loaded, query, quiet=args.quiet)
 

@@ -36,9 +36,11 @@ def check_phases(args: argparse.Namespace) -> None:
         UsageError: they do not; phases have rows and columns of their own.
     """
     if "phase" not in (args.by or ()):
-        if args.step_pattern is not None:
-            msg = "--step-pattern names steps of an inference server: add --by phase"
-            raise UsageError(msg)
+        for name in ("step_pattern", "model", "tp"):
+            if getattr(args, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                msg = f"{option} is of the steps of an inference server: add --by phase"
+                raise UsageError(msg)
         return
     others = ("columns", "sort", "top", "depth", *set(_SELECTORS) - {"rank"})
     asked = [name for name in others if getattr(args, name) is not None]
