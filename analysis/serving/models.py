@@ -38,21 +38,21 @@ _BITS: Final = {"mxfp4": 4.25, "nvfp4": 4.5}
 _LARGEST_BYTES: Final = 1 << 24
 
 
-class Interval(NamedTuple):
+class Between(NamedTuple):
     """A number that is known to lie between two others."""
 
     least: float
     most: float
 
-    def __add__(self, other: object) -> Interval:
+    def __add__(self, other: object) -> Between:
         """Add up, end by end."""
-        if not isinstance(other, Interval):
+        if not isinstance(other, Between):
             return NotImplemented
-        return Interval(self.least + other.least, self.most + other.most)
+        return Between(self.least + other.least, self.most + other.most)
 
 
-def _exactly(value: float) -> Interval:
-    return Interval(value, value)
+def _exactly(value: float) -> Between:
+    return Between(value, value)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Model:
         body = self.layers * self.attention_params + dense + self.moe_layers * routed
         return 2 * (tokens * body + outputs * self.head_params)
 
-    def weight_bytes(self, tokens: int) -> Interval:
+    def weight_bytes(self, tokens: int) -> Between:
         """Return the bytes of weights that are read: of each layer those experts that are used."""
         dense = (self.layers - self.moe_layers) * self.mlp_params * self.linear_bits
         fixed = self.layers * self.attention_params * self.attention_bits + dense
@@ -129,9 +129,9 @@ class Model:
         fixed += kept * self.dense_bits
         used = min(self.top_k, self.experts), min(self.experts, self.top_k * tokens)
         each = self.moe_layers * self.expert_params * self.expert_bits
-        return Interval(*((fixed + count * each) / 8 for count in used))
+        return Between(*((fixed + count * each) / 8 for count in used))
 
-    def attention_flops(self, sums: RequestSums, *, absorbed: bool) -> Interval | None:
+    def attention_flops(self, sums: RequestSums, *, absorbed: bool) -> Between | None:
         """Return the FLOPs of causal attention; None: the sums are not known.
 
         Args:
@@ -145,16 +145,16 @@ class Model:
         size = self.key_size + self.value_size
         if self.latent is not None and absorbed:
             size = 2 * self.latent[0] + self.latent[1]
-        total = Interval(0, 0)
+        total = Between(0, 0)
         for window in self.windows:
             seen = _exactly(pairs)
             if window is not None:
                 least = max(sq, window * sq - req * window * (window - 1) // 2)
-                seen = Interval(min(least, pairs), min(pairs, window * sq))
-            total += Interval(*(2 * self.heads * size * each for each in seen))
+                seen = Between(min(least, pairs), min(pairs, window * sq))
+            total += Between(*(2 * self.heads * size * each for each in seen))
         return total
 
-    def attention_bytes(self, sums: RequestSums) -> Interval | None:
+    def attention_bytes(self, sums: RequestSums) -> Between | None:
         """Return the bytes of keys and values, queries and results; None: keys are not known."""
         if None in (sums.req, sums.sq, sums.sk):
             return None
@@ -164,12 +164,12 @@ class Model:
             row = sum(self.latent)
         row_bytes = row * self.dense_bits / 8
         own = sq * self.heads * (self.key_size + self.value_size) * 2 + sq * row_bytes
-        total = Interval(0, 0)
+        total = Between(0, 0)
         for window in self.windows:
             keys = _exactly(sk)
             if window is not None:
-                keys = Interval(sq, min(sk, sq + req * (window - 1)))
-            total += Interval(*(each * row_bytes + own for each in keys))
+                keys = Between(sq, min(sk, sq + req * (window - 1)))
+            total += Between(*(each * row_bytes + own for each in keys))
         return total
 
 
