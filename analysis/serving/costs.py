@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.analysis.serving.models import Model
+    from pyprof2.analysis.serving.models import LanguageModel
 
 INPUT: Final = STEPS_INPUT | {
     "kernels": (*STEPS_INPUT["kernels"], "category", "kernel_short"),
@@ -39,7 +39,7 @@ COLUMNS: Final = ("flops_least", "flops_most", "bytes_least", "bytes_most")
 
 
 def check_model(
-    model: Model,
+    model: LanguageModel,
     shards: int,
     tables_of_ranks: Iterable[Mapping[str, pa.Table]],
     pattern: re.Pattern[str] | None = None,
@@ -123,7 +123,7 @@ def _matrices(signatures: pa.Table) -> list[tuple[str, list[tuple[int, int]]]]:
     return found
 
 
-def costs_of_step(model: Model, row: Mapping[str, Any]) -> dict[str, float | None]:
+def costs_of_step(model: LanguageModel, row: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the columns `COLUMNS` of a step; an end of an interval is null where it is not known.
 
     Args:

@@ -56,7 +56,7 @@ def _exactly(value: float) -> Between:
 
 
 @dataclass(frozen=True)
-class Model:
+class LanguageModel:
     """A language model, as it is divided among the ranks that share its tensors.
 
     Attributes:
@@ -173,7 +173,7 @@ class Model:
         return total
 
 
-def read_model(path: Path, shards: int) -> Model:
+def read_model(path: Path, shards: int) -> LanguageModel:
     """Return the model that a configuration describes, on one of the ranks that share its tensors.
 
     Args:
@@ -205,7 +205,7 @@ class _WrongConfigError(Exception):
     """Why a configuration is not taken."""
 
 
-def _model_of(config: Any, shards: int) -> Model:
+def _model_of(config: Any, shards: int) -> LanguageModel:
     if not isinstance(config, dict):
         msg = "no object with the keys of a configuration"
         raise _WrongConfigError(msg)
@@ -247,7 +247,7 @@ def _model_of(config: Any, shards: int) -> Model:
         raise _WrongConfigError(msg)
     shared = _number(config, "n_shared_experts", 0) * 3 * hidden * expert_size
     bits, kept = _bits_of(config)
-    return Model(
+    return LanguageModel(
         architecture=name, layers=layers, hidden=hidden, vocab=vocab, heads=heads,
         kv_heads=own_kv, key_size=key_size, value_size=value, latent=cache,
         windows=_windows(config, layers), attention_params=attention,
