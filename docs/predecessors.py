@@ -365,7 +365,8 @@ What the predecessors could do
 ==============================
 
 Skyline with DeepView, PyProf, and Kineto with its plugin for TensorBoard: {all} promises, and what
-a user types here for each. {kept} are kept, {left} are left for a reason that stands beside them{is_open}.
+a user types here for each. {kept} are kept, {left} are left for a reason that stands beside
+them{is_open}.
 
 The table is written by ``python -m docs.predecessors``, which runs each command, and compares its
 exit code and output with what was promised: ``y`` where both are as they must be, ``n`` where not,

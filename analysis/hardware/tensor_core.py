@@ -473,11 +473,17 @@ def tensor_core_by_name(kernel: str) -> Verdict:
     pairs = [one + other for one, other in pairwise(low)]
     plain = [word for word in (*low, *pairs) if word in _NO_PRODUCT]
     if plain and not any(word in _PRODUCT or _PRODUCT_PART.search(word) for word in low):
-        found = re.search("_*".join(plain[0]), short, re.IGNORECASE)
+        found = _spelled(plain[0]).search(short)
         word_found = found[0] if found else plain[0]
         meaning = "an operation without a product, so on CUDA cores"
         return Verdict("no", "other operation", f"'{word_found}': {meaning}")
     return Verdict("unknown", "unknown", "no rule knows a word of the name")
+
+
+@lru_cache(1 << 10)
+def _spelled(word: str) -> re.Pattern[str]:
+    """Return the pattern of a word, or pair of words, as it stands in a name."""
+    return re.compile("_*".join(word), re.IGNORECASE)
 
 
 # --------------------------------------------------------------------------- with the dtype

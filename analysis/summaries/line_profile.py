@@ -212,12 +212,12 @@ def _of_steps(
         return found, []
     # The first step of each rank, if it is an outlier of enough.
     windows = timed_steps(steps)
-    first = {window.rank: window.start_ns for window in reversed(windows)}
+    begin = {window.rank: window.start_ns for window in reversed(windows)}
     count = Counter(window.rank for window in windows)
     apart = {
         each
         for each, _ in outlier_steps(windows)
-        if each.start_ns == first[each.rank] and count[each.rank] >= _FEWEST_STEPS
+        if each.start_ns == begin[each.rank] and count[each.rank] >= _FEWEST_STEPS
     }
     own = zip(*(steps[name].tolist() for name in TimedStep._fields), strict=True)
     left_out = steps[np.array([each in apart for each in own], bool)]

@@ -35,12 +35,12 @@ class StepTimes(NamedTuple):
     """The distribution of the times of a rank's steps.
 
     Attributes:
-        count: of the steps.
+        steps: how many there are.
         q1_ns, median_ns, q3_ns: interpolated where they lie between two steps.
         mad_ns: the median of the distances from the median.
     """
 
-    count: int
+    steps: int
     q1_ns: float
     median_ns: float
     q3_ns: float

@@ -93,7 +93,7 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
 def _times(windows: Sequence[TimedStep]) -> Iterator[str]:
     """Give median and quartiles of each rank that has several steps."""
     times = step_times(windows)
-    several = [rank for rank, own in times.items() if own.count > 1]
+    several = [rank for rank, own in times.items() if own.steps > 1]
     for rank in several[:_RANKS_SHOWN]:
         own = times[rank]
         median, low, high = map(_time, (own.median_ns, own.q1_ns, own.q3_ns))
@@ -105,7 +105,7 @@ def _times(windows: Sequence[TimedStep]) -> Iterator[str]:
             more = f" (± {format_rate(half_pct)} %: record more)" if half_pct > _NARROW_PCT else ""
             sure = f"; the median of all such steps {_time(first)} to {_time(last)} at 95 %{more}"
         place = _of_rank(rank, len(times))
-        yield f"{place}{own.count} steps, median {median}, the middle half {low} to {high}{sure}"
+        yield f"{place}{own.steps} steps, median {median}, the middle half {low} to {high}{sure}"
 
 
 def _devices(run: Run, steps: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -33,7 +33,8 @@ def ledger(
 ) -> pd.DataFrame:
     """Return the ledger of a rank."""
     tables = {"kernels": kernels, "copies": copies, "ops": ops}
-    return of_tables({n: InMemory(t) for n, t in tables.items()}, 0).to_pandas()
+    found: pd.DataFrame = of_tables({n: InMemory(t) for n, t in tables.items()}, 0).to_pandas()
+    return found
 
 
 def times(frame: pd.DataFrame) -> dict[str, int]:
