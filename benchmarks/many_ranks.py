@@ -43,7 +43,7 @@ REDUCED: Final = (
     "collectives",
     "trace",
     "parts",
-    "legs",
+    "segments",
     "steps",
     "idle",
     "summary",
@@ -65,14 +65,16 @@ def main() -> None:
 
 
 def _base(folder: Path, steps: int) -> tuple[Path, Setup]:
-    """Return the store of two ranks, with their parts and legs, and what they are."""
+    """Return the store of two ranks, with their parts and segments, and what they are."""
     setup = Setup(step_program(SHARED / TRACE, 1011), 2, steps, host=0.2, slow={1: SLOW})
     write(setup, simulate(setup), folder)
     for module in (many_ranks, parsing):
         module.MANY_RANKS = 2  # type: ignore[attr-defined]
     begin = time.process_time()
     store = parsing.parse([folder / f"rank{rank}.json" for rank in (0, 1)], folder / "base.pyprof2")
-    print(f"map: {(time.process_time() - begin) / 2:.1f} s of CPU a rank, from JSON to its legs")
+    print(
+        f"map: {(time.process_time() - begin) / 2:.1f} s of CPU a rank, from JSON to its segments"
+    )
     return store, setup
 
 

@@ -26,6 +26,8 @@ STEPS = 6
 UNRECORDED = 2
 LAYERS = 30
 WIDTH = 32
+PYTHON_LOOP = 300_000
+"""Some milliseconds: longer than a product of matrices takes where the device is the limit."""
 PARTS = 16
 """Tensors in a batch that is copied to the device."""
 
@@ -60,7 +62,7 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's result."""
         if is_slow("python"):
-            sum(range(30_000))
+            sum(range(PYTHON_LOOP))
         y = self.linear(x)
         if is_slow("mask"):
             torch.nonzero(y > 0)

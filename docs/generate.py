@@ -41,7 +41,15 @@ from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS
 from pyprof2.problems import PROBLEMS, SKIPPED
 from pyprof2.reports.batch import BATCH_COLUMNS
-from pyprof2.result_tables import ADVICE, ENERGY, FINDINGS, RESULTS, SPENDING
+from pyprof2.result_tables import (
+    ADVICE,
+    ENERGY,
+    FINDINGS,
+    RESULTS,
+    SERVING_PHASES,
+    SERVING_STEPS,
+    SPENDING,
+)  # fmt: skip
 from pyprof2.tables import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
@@ -101,7 +109,8 @@ def tables() -> str:
 def results() -> str:
     """Return a section for each table of what was found."""
     return "\n\n".join(
-        _table_section(table) for table in (*RESULTS.values(), ENERGY, SPENDING, FINDINGS)
+        _table_section(table)
+        for table in (*RESULTS.values(), SERVING_STEPS, SERVING_PHASES, ENERGY, SPENDING, FINDINGS)
     )
 
 

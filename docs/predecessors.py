@@ -324,7 +324,9 @@ def page_of(promises: Promises, grades: Mapping[str, str]) -> str:
     rows = promises.rows
     kept = sum(grades.get(row.id) == "y" for row in rows)
     left = sum(row.is_left for row in rows)
-    head = _HEAD.format(all=len(rows), kept=kept, left=left, rest=len(rows) - kept - left)
+    rest = len(rows) - kept - left
+    is_open = f", {rest} are open" if rest else ""
+    head = _HEAD.format(all=len(rows), kept=kept, left=left, is_open=is_open)
     return "\n".join([head, *(_section(group, grades) for group in promises.groups)])
 
 
@@ -363,8 +365,8 @@ What the predecessors could do
 ==============================
 
 Skyline with DeepView, PyProf, and Kineto with its plugin for TensorBoard: {all} promises, and what
-a user types here for each. {kept} are kept, {left} are left for a reason that stands beside them,
-{rest} are open.
+a user types here for each. {kept} are kept, {left} are left for a reason that stands beside
+them{is_open}.
 
 The table is written by ``python -m docs.predecessors``, which runs each command, and compares its
 exit code and output with what was promised: ``y`` where both are as they must be, ``n`` where not,

@@ -91,7 +91,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from pyprof2.signatures import Input, Scalar, Tensor, is_possible
+from pyprof2.signatures import Input, Scalar, Tensor, is_possible, plain_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -316,25 +316,8 @@ def _format_inputs(inputs: tuple[Input, ...]) -> list[Any]:
             if first < index:
                 items.append({"same": first})
                 continue
-        items.append(_format_input(item))
+        items.append(plain_input(item))
     return items
-
-
-def _format_input(item: Input) -> Any:
-    match item:
-        case None:
-            return None
-        case Scalar():
-            return {"value": item.value}
-        case Tensor():
-            fields: dict[str, Any] = {"shape": item.shape}
-            if item.dtype is not None:
-                fields["dtype"] = item.dtype
-            if item.strides is not None:
-                fields["strides"] = item.strides
-            return fields
-        case _:
-            return [_format_input(part) for part in item]
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]

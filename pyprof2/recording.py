@@ -229,11 +229,13 @@ class Spool:
         if not self.counts[table] or (rows is not None and not len(rows)):
             return schema.empty_table()
         if rows is None:
-            arrays = [self._decode(table, f, self._codes(table, f.name)) for f in schema]
+            codes = self.raw(table, names)
+            arrays = [self._decode(table, field, codes[field.name]) for field in schema]
         else:
             # One column at a time: the whole of it is in memory until its rows are taken.
             arrays = [
-                self._decode_used(table, f, _take(self._codes(table, f.name), rows)) for f in schema
+                self._decode_used(table, f, _take(self.raw(table, [f.name])[f.name], rows))
+                for f in schema
             ]
         return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -264,9 +266,6 @@ class Spool:
             if (table, name) in self._places:
                 rows = rows.set_column(at, name, pc.take(self._places[table, name], rows[name]))
         return rows
-
-    def _codes(self, table: str, column: str) -> pa.ChunkedArray:
-        return self.raw(table, [column])[column]
 
     def _decode(self, table: str, field: pa.Field, codes: pa.ChunkedArray) -> pa.ChunkedArray:
         if field.type != TEXT:

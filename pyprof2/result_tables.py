@@ -230,7 +230,7 @@ SUMS: Final = Table(
         Column("tensor_core_missed", TEXT, "Why Tensor Cores were not used that could have been."),
         Column("roofline_flag", TEXT, "Why a rate above its roof may be right."),
         Column(
-            "helps",
+            "helped_rows",
             pa.list_(pa.int64()),
             "Of kernels that only help with the work of others: the rows of this rank, counted "
             "from 0, that have this work. Their time counts for rates only beside one of these.",
@@ -243,7 +243,7 @@ SUMS: Final = Table(
         Column("flops", pa.int64(), "FLOPs that are known; what stands at another op is not in it.",
                "FLOP", nullable=False),
         _count("flops_count", "Of how many these are."),
-        _count("told_count", "Of how many any FLOPs are known, those at another op too."),
+        _count("known_flops_count", "Of how many any FLOPs are known, those at another op too."),
         _time("flops_ns", "Time of those that `flops` is of."),
         Column("bytes", pa.int64(), "Bytes that are known, as `flops`.", "B", nullable=False),
         _count("bytes_count", "Of how many these are."),
@@ -295,6 +295,116 @@ DEVICE_USE: Final = Table(
         Column("device", pa.int64(), "Its ordinal."),
         _time("window_ns", "How long that is."),
         *(column for column in STEPS.columns if column.name.endswith("_pct")),
+    ),
+)
+_OF_KINDS: Final = {"c": "in context", "g": "in generation"}
+_SUMS: Final = {
+    "req": "Requests {}.",
+    "sq": "Their new tokens.",
+    "sk": "The keys that these attend to, the new ones included.",
+    "sqsq": "The sum of the squares of each request's new tokens.",
+    "sqsk": "The sum of each request's new tokens times its keys.",
+}
+SERVING_STEPS: Final = Table(
+    "serving_steps",
+    "One row per step of an inference server, one pass of a batch through the model on a rank, "
+    "and one per rank for work that no step launched. Not stored: it is found in the names "
+    "of ranges. Work belongs to the step whose range its launch began in.",
+    (
+        _RANK,
+        Column("serving_step", pa.int64(), "Number in the rank; null outside of steps."),
+        Column("dialect", TEXT, "The server's form of the name."),
+        Column(
+            "phase",
+            TEXT,
+            "`prefill`, `mixed`, `decode`, `verify` (drafts), `draft`, `diffusion`, `idle`; "
+            "`outside`: no step launched it; null: the name does not say.",
+        ),
+        Column("requests", pa.int64(), "Requests in the batch."),
+        *(
+            Column(f"{kind}_{name}", pa.int64(), meaning.format(words))
+            for kind, words in _OF_KINDS.items()
+            for name, meaning in _SUMS.items()
+        ),
+        Column("padded", pa.int64(), "Requests or tokens that the batch was padded to."),
+        Column("contradiction", TEXT, "Why the sums of the name are not taken; null: they are."),
+        Column("host_start_ns", pa.int64(), "Start of the range on the host.", "ns"),
+        Column(
+            "host_ns",
+            pa.int64(),
+            "Its duration, which is not that of the step: the host may wait in it for the step "
+            "before.",
+            "ns",
+        ),
+        Column("wait_ns", pa.int64(), "Of it in calls that wait for the device.", "ns"),
+        Column("start_ns", pa.int64(), "Start of the first work that the step launched.", "ns"),
+        Column("span_ns", pa.int64(), "From there to the end of the last.", "ns"),
+        Column("busy_ns", pa.int64(), "Of it with work of the step on a device.", "ns"),
+        Column("gap_ns", pa.int64(), "Of it without.", "ns"),
+        Column(
+            "period_ns",
+            pa.int64(),
+            "From `start_ns` to that of the next step; null of the last one.",
+            "ns",
+        ),
+        Column(
+            "device_ns",
+            pa.int64(),
+            "The time of its work; where activities of a device overlap, that of the one that "
+            "began first, so the rows of a device add up to its busy time.",
+            "ns",
+        ),
+        Column("out_least", pa.int64(), "Tokens of the output, at least."),
+        Column("out_most", pa.int64(), "Tokens of the output, at most."),
+        Column("launched", pa.int64(), "Activities that were launched one by one."),
+        Column("launched_by_graph", pa.int64(), "Activities that a graph's launch launched."),
+        Column("launched_elsewhere", pa.int64(), "Of all these by another thread of the process."),
+    ),
+)
+SERVING_PHASES: Final = Table(
+    "serving_phases",
+    "One row per phase of an inference server's steps, and one for work that no step launched. The "
+    "times of devices add up to all of their busy time. Not stored: `pyprof2 prof --by phase`.",
+    (
+        Column("phase", TEXT, "As in `serving_steps`."),
+        _count("steps", "Steps in this phase."),
+        Column("requests", pa.float64(), "Requests of a step, on average."),
+        Column("new_tokens", pa.int64(), "Tokens that went in; null: not known of each step."),
+        Column("out_least", pa.int64(), "Tokens of the output, at least."),
+        Column("out_most", pa.int64(), "Tokens of the output, at most."),
+        _time("device_ns", "Time of devices; of those that overlap, of the one that began first."),
+        Column("share_pct", pa.float64(), "Share of all of it.", "%"),
+        Column("span_ns", pa.int64(), "From first to last work of each step, summed up.", "ns"),
+        Column("gap_ns", pa.int64(), "Of it without work of the step.", "ns"),
+        Column("host_ns", pa.int64(), "Ranges of the host, summed up.", "ns"),
+        Column("wait_ns", pa.int64(), "Of them in calls that wait for the device.", "ns"),
+        Column(
+            "pace_ns",
+            pa.int64(),
+            "Time for throughput, summed up: of a step from its first work to that of the next, of "
+            "the last one its span.",
+            "ns",
+        ),
+        Column("in_per_s", pa.float64(), "`new_tokens` over `pace_ns`.", "1/s"),
+        Column("out_per_s", pa.float64(), "`out_least` over `pace_ns`.", "1/s"),
+        *(
+            Column(
+                f"{name}_{end}", pa.float64(), f"{meaning} of one rank, at {end}; --model.", unit
+            )
+            for name, meaning, unit in (
+                ("flops", "FLOPs of products with weights and of attention", ""),
+                ("bytes", "Bytes of weights, keys and values", "B"),
+            )
+            for end in ("least", "most")
+        ),
+        *(
+            Column(f"{name}_{end}_pct", pa.float64(), f"{meaning}, at {end}; --model.", "%")
+            for name, meaning in (
+                ("mfu", "FLOPs over `pace_ns` and the device's peak for 16-bit types"),
+                ("mbu", "Bytes over `pace_ns` and the bandwidth of its memory"),
+            )
+            for end in ("least", "most")
+        ),
     ),
 )
 ENERGY: Final = Table(
@@ -409,8 +519,8 @@ PARTS: Final = Table(
         _time("host_ns", "Idle time for which the host is to blame."),
     ),
 )
-LEGS: Final = Table(
-    "legs",
+SEGMENTS: Final = Table(
+    "segments",
     "One row per pair of collectives of a rank between which a path runs: how long it takes at "
     f"least from the end of one to the start of the other. {_MANY}",
     (
@@ -448,15 +558,16 @@ FINDINGS: Final = Table(
 )
 ADVICE: Final = Table(
     "advice",
-    "One row per rank and rule that holds for it: first those that fire, the largest stake first.",
+    "One row per rank and rule that holds for it: first those that fire, the largest gain first.",
     (
         Column("rank", pa.int64(), "Process in the job.", nullable=False),
         Column("rule", TEXT, "Its name, as on the page on advice.", nullable=False),
         Column(
             "severity",
             TEXT,
-            "`high`: 10 % of the recorded time or more is at stake, `medium`: 3 % or more, `low`; "
-            "`info`: no time that can be named; null where the rule is silent.",
+            "`high`: 10 % of the recorded time or more is expected to be gained (at stake, "
+            "where that is not known), `medium`: 3 % or more, `low`; `info`: no time that can be "
+            "named; null where the rule is silent.",
         ),
         Column(
             "status",
@@ -487,7 +598,7 @@ RESULTS: Final = {
     table.name: table
     for table in (
         SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, SUMS, SUM_CALLS, IDLE_SUMS, DEVICE_USE, CLOCKS,
-        PARTS, LEGS,
+        PARTS, SEGMENTS,
     )
 }  # fmt: skip
 """The tables that a store has beside the canonical ones."""

@@ -98,10 +98,11 @@ def _parse_tensor(item: dict[str, Any]) -> Tensor:
 
 def format_inputs(inputs: tuple[Input, ...]) -> str:
     """Return the JSON form of `inputs`."""
-    return msgspec.json.encode([_format_input(item) for item in inputs]).decode()
+    return msgspec.json.encode([plain_input(item) for item in inputs]).decode()
 
 
-def _format_input(item: Input) -> Any:
+def plain_input(item: Input) -> Any:
+    """Return an input as JSON has it."""
     match item:
         case None:
             return None
@@ -115,7 +116,7 @@ def _format_input(item: Input) -> Any:
                 out["strides"] = item.strides
             return out
         case _:
-            return [_format_input(part) for part in item]
+            return [plain_input(part) for part in item]
 
 
 def format_signature(call: OpCall) -> str:

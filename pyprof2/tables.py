@@ -15,14 +15,16 @@ else crosses between the stages, so a format's own words stop at its parser.
 5. what lines of code cost: table `lines`; who owns memory: `op_id`, `op`, `layer`, `source`,
     `stack_id`, `step`, `phase` of `memory`.
 6. what the recorded program itself says of its memory: table `memory_tags`; communication between
-    ranks: tables `collectives`, `clocks`, `parts` and `legs`, `comm_seq` of ops, `host` of traces.
+    ranks: tables `collectives`, `clocks`, `parts` and `segments`, `comm_seq` of ops, `host` of
+    traces.
 7. the recordings of one worker: `span` of all that has a time; what half precision would
     allow: `tensor_core_eligible_half` of kernels and copies.
 8. what counters were: table `counters`.
 9. which parameters and buffers a program has: table `weights`; the machine: `system`, `cpu`,
     `machine_bytes`, `uncounted` of traces.
 10. what ranges were called with: `signature_id` of ranges.
-11. whose kernels replays of graphs are: table `graph_nodes`; `graph_node`, `call_id` and
+11. names alone: table `segments`, columns `known_flops_count` and `helped_rows` of `sums`.
+12. whose kernels replays of graphs are: table `graph_nodes`; `graph_node`, `call_id` and
     `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
 """
 
@@ -39,7 +41,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 11
+SCHEMA_VERSION: Final = 12
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -473,6 +475,9 @@ STACKS: Final = Table(
         Column("line", TEXT, "`path:line` of the frame, as it was recorded."),
     ),
 )
+ENERGY_KIND: Final = "energy"
+"""The kind of ranges that hold readings of counters."""
+
 RANGES: Final = Table(
     "ranges",
     "One row per host interval with text: steps, annotations, modules, Python frames.",

@@ -61,7 +61,7 @@ def sums_of(rows: pd.DataFrame, *keys: str, means: Sequence[str] = ()) -> Sums:
         table = pa.Table.from_pandas(own, preserve_index=False)
         if "tensor_core_missed" not in own:
             table = table.append_column("tensor_core_missed", pa.nulls(len(own), TEXT))
-        return sums_of_rank(lambda _: [table], keys, rank, means=means)
+        return sums_of_rank(lambda _, _keep=None: [table], keys, rank, means=means)
 
     return Sums.together([of_rank(*part) for part in parts.items()])
 

@@ -78,11 +78,13 @@ EXAMPLES: Final = Path(__file__).with_name("examples")
 _FUZZES: Final = bool(os.environ.get("PYPROF2_FUZZ"))
 _FOUND: Final = DirectoryBasedExampleDatabase(EXAMPLES)
 hypothesis.settings.register_profile(
-    "test", deadline=None, max_examples=100, database=ReadOnlyDatabase(_FOUND)
+    "test", deadline=None, max_examples=40, database=ReadOnlyDatabase(_FOUND)
 )
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=2000, database=_FOUND, print_blob=True
 )
+# Threads of one test's torch that wait for work, spinning, take the cores of other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Only tests of it wait for a measurement; the marks of the others are the same on every machine.
 os.environ.setdefault("PYPROF2_CPU_PEAKS", "0")
 os.environ.setdefault("PYPROF2_ENERGY", "0")

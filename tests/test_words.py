@@ -21,9 +21,8 @@ def test_dialect_is_found(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Calls are told apart, and the stack tells two of them apart.", "table ``legs``",
+        "Calls are told apart, and the stack tells two of them apart.",
         "foretold, legal, making, kind", "a list of what is left",
-        "column told_count", '{"legs": LEGS.empty()}',
         ".. generated: costs\n\nwho tells\n\n.. end generated\n",
     ],
 )  # fmt: skip

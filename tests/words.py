@@ -52,8 +52,6 @@ SENTENCE: Final = re.compile(r'(?:"""|^\s*#|^\s*//|/\*\*) ?(?:Of|What) ')
 
 KEPT: Final = {
     r"(?:told|tells?|telling)(?: \w+){0,3} apart": "plain English for to distinguish",
-    r"``legs``|`legs`|\"legs\"|(?-i:\bLEGS\b)": "the name of a table in stores, and its schema",
-    r"\btold_count\b": "a column of table `sums` in stores",
 }
 """Expressions that stay, and why."""
 

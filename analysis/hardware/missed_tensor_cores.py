@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.columns import combine_keys
-from pyprof2.recording import code_column, int_column
+from pyprof2.columns import combine_keys, groups_of
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.columns import TextColumn
 
 VECTOR: Final = "a product with a vector"
@@ -48,28 +48,27 @@ def missed_reasons(kernels: pa.Table, *, in_half: bool = True) -> TextColumn:
         kernels: rows of the canonical table `kernels`.
         in_half: whether float32 that only half precision brings there has missed them too.
     """
-    could = kernels["tensor_core_eligible"]
+    as_it_is = could = _is_true(kernels["tensor_core_eligible"])
     if in_half:
-        single = pc.equal(kernels["compute_dtype"].cast(pa.string()), "f32")
-        half = pc.and_kleene(single, kernels["tensor_core_eligible_half"])
-        could = pc.or_kleene(could, half)
-    missed = pc.equal(kernels["tensor_core"].cast(pa.string()), "no")
-    missed = pc.and_(missed, could)
-    missed = pc.and_(missed, pc.greater(kernels["flops"], 0))
-    rows = np.flatnonzero(pc.fill_null(missed, False).to_numpy())  # noqa: FBT003
+        half = _is_true(kernels["tensor_core_eligible_half"])
+        could = as_it_is | (half & has_text(kernels, "compute_dtype", ("f32",)))
+    worked = int_column(kernels, "flops", 0) > 0
+    rows = np.flatnonzero(has_text(kernels, "tensor_core", ("no",)) & could & worked)
     texts = [code_column(kernels, name) for name in ("compute_dtype", "params", "device_type")]
-    as_it_is = pc.fill_null(kernels["tensor_core_eligible"], False)  # noqa: FBT003
-    texts.append((as_it_is.to_numpy().astype(np.int64), ["", "eligible"]))
+    texts.append((as_it_is.astype(np.int64), ["", "eligible"]))
     reasons: list[str] = []
     which = np.full(kernels.num_rows, -1, np.int64)
     if len(rows):
-        key = combine_keys(*(codes[rows] for codes, _ in texts))
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        first, which[rows] = groups_of(combine_keys(*(codes[rows] for codes, _ in texts)))
         for row in rows[first].tolist():
             said = ((words[codes[row]] or "") if codes[row] >= 0 else "" for codes, words in texts)
             reasons.append(_reason(*said))
-        which[rows] = inverse
     return which, reasons
+
+
+def _is_true(column: pa.ChunkedArray) -> Bool:
+    found: Bool = column.fill_null(False).to_numpy()  # noqa: FBT003
+    return found
 
 
 def _reason(dtype: str, params: str, device_type: str, as_it_is: str) -> str:

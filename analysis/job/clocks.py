@@ -106,7 +106,6 @@ NO_MODEL: Final = "no offset and drift fit: a wrong match, or a clock that was s
 TOO_FAST: Final = "a drift above 200 ppm is none of a clock"
 ONE_CLOCK: Final = "one clock"
 WITHIN: Final = "the offset is within its error"
-NOT_SHARED: Final = "no collective with any other rank"
 
 
 def mad(values: Float) -> float:

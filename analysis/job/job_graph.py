@@ -118,13 +118,6 @@ class JobGraph:
         return abs(int(replay(self.graph, without=edges).last_end) - base) / max(1, self.window_ns)
 
     @cached_property
-    def replay_error_ns(self) -> int:
-        """How far any start of the replay is from the recording; 0, or the graph is wrong."""
-        if not len(self.start):
-            return 0
-        return int(np.abs(self.recorded.start - self.start).max())
-
-    @cached_property
     def begin(self) -> int:
         """Where the window begins: the root of all ranks."""
         roots = self.start[self.kind == ROOT]

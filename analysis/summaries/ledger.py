@@ -5,14 +5,13 @@ A recording without GPU activity has the same bins over the self time of its ops
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.chunked import InMemory, Tail, chunks_of, least_from
+from pyprof2.analysis.chunked import Tail, chunks_of, least_from
 from pyprof2.analysis.intervals import Int, nearest_marked
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.recording import code_column, has_text, int_column
@@ -53,8 +52,14 @@ _OF_COUNTS: Final = [list(BINS).index(name) for name in ("ok", "assumed", "comm"
 def of_tables(tables: Mapping[str, ChunkedTable], rank: int) -> pa.Table:
     """Return table `ledger` of a rank: of its GPU time, without a GPU of its op time.
 
+    It has a row for every one of `BINS`, in that order; `share_pct` is null where there is no time
+    at all. Communication kernels have a bin of their own, whatever is known of their bytes. Time
+    that overlaps on several streams counts for each: the bins add up to the durations of all
+    kernels and copies, exactly. An op inside one that accounts for it is in the bin of that one;
+    what the ops inside account for is costed; autograd's envelopes are in none.
+
     Args:
-        tables: columns `NEEDED` of the rank's canonical tables.
+        tables: columns `NEEDED` of the rank's canonical tables; `ops` are in order of `op_id`.
         rank: its number.
     """
     columns = _columns(*_sums(_parts(tables)))
@@ -64,50 +69,15 @@ def of_tables(tables: Mapping[str, ChunkedTable], rank: int) -> pa.Table:
 
 
 def _parts(tables: Mapping[str, ChunkedTable]) -> Iterator[tuple[Int, Int]]:
+    """Yield the bins and the times of rows, part by part."""
     kernels, copies = tables["kernels"], tables["copies"]
     if not kernels.row_count and not copies.row_count:
-        return _op_bins(tables["ops"])
-    parts = (_kernel_bins(part) for part in chunks_of(kernels, NEEDED["kernels"]))
-    others = (_copy_bins(part) for part in chunks_of(copies, NEEDED["copies"]))
-    return chain(parts, others)
-
-
-def ledger(kernels: pa.Table, copies: pa.Table) -> pd.DataFrame:
-    """Return the GPU time in each bin.
-
-    Communication kernels have a bin of their own, whatever is known of their bytes. Time that
-    overlaps on several streams counts for each: the bins add up to the durations of all kernels
-    and copies, exactly.
-
-    Args:
-        kernels: canonical table `kernels`.
-        copies: canonical table `copies`.
-
-    Returns:
-        Table `ledger` without the column `rank`: a row for every one of `BINS`, in that order;
-        `share_pct` is null where there is no time at all.
-    """
-    return _frame(*_sums((_kernel_bins(kernels), _copy_bins(copies))))
-
-
-def _kernel_bins(kernels: pa.Table) -> tuple[Int, Int]:
-    return _bins(kernels), int_column(kernels, "dur_ns", 0)
-
-
-def _copy_bins(copies: pa.Table) -> tuple[Int, Int]:
-    return np.full(copies.num_rows, len(BINS) - 1), int_column(copies, "dur_ns", 0)
-
-
-def op_ledger(ops: pa.Table) -> pd.DataFrame:
-    """Return the self time of ops in each bin, as `ledger` does; autograd's envelopes are none.
-
-    An op inside one that accounts for it is in the bin of that one; what the ops inside account for
-    is costed.
-
-    Args:
-        ops: canonical table `ops`, in order of `op_id`.
-    """
-    return _frame(*_sums(_op_bins(InMemory(ops))))
+        yield from _op_bins(tables["ops"])
+        return
+    for part in chunks_of(kernels, NEEDED["kernels"]):
+        yield _bins(part), int_column(part, "dur_ns", 0)
+    for part in chunks_of(copies, NEEDED["copies"]):
+        yield np.full(part.num_rows, len(BINS) - 1), int_column(part, "dur_ns", 0)
 
 
 def _op_bins(ops: ChunkedTable) -> Iterator[tuple[Int, Int]]:
@@ -133,12 +103,14 @@ def _op_bins(ops: ChunkedTable) -> Iterator[tuple[Int, Int]]:
 
 def merge_ledgers(ledgers: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the ledger of several ranks: times and counts are added up."""
+    import pandas as pd
+
     nothing = np.zeros(len(BINS), np.int64)
     time, count = (
         sum((frame[name].to_numpy(np.int64) for frame in ledgers), nothing)
         for name in ("time_ns", "count")
     )
-    return _frame(time, count)
+    return pd.DataFrame(_columns(time, count))
 
 
 def _bins(table: pa.Table) -> Int:
@@ -160,12 +132,6 @@ def _sums(parts: Iterable[tuple[Int, Int]]) -> tuple[Int, Int]:
         np.add.at(sums, bins, time)
         count += np.bincount(bins, minlength=len(BINS))
     return sums, count
-
-
-def _frame(time: Int, count: Int) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(_columns(time, count))
 
 
 def _columns(time: Int, count: Int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,7 +23,7 @@ from pyprof2.analysis.time.line_tree import (
     StackLines,
     Tree,
 )
-from pyprof2.analysis.time.step_times import outlier_steps, step_windows_of
+from pyprof2.analysis.time.step_times import TimedStep, outlier_steps, timed_steps
 from pyprof2.errors import UsageError
 from pyprof2.tables import Column
 
@@ -210,17 +211,20 @@ def _of_steps(
             raise UsageError(msg)
         return found, []
     # The first step of each rank, if it is an outlier of enough.
-    windows = step_windows_of(steps)
-    is_first = windows.groupby("rank")["start_ns"].transform("min") == windows["start_ns"]
-    enough = windows.groupby("rank")["step"].transform("size") >= _FEWEST_STEPS
-    odd = windows.loc[outlier_steps(windows).index]
-    odd = odd[(is_first & enough).loc[odd.index]]
-    apart = steps.merge(odd[["rank", "start_ns", "step"]], on=["rank", "start_ns", "step"])
+    windows = timed_steps(steps)
+    begin = {window.rank: window.start_ns for window in reversed(windows)}
+    count = Counter(window.rank for window in windows)
+    apart = {
+        each
+        for each, _ in outlier_steps(windows)
+        if each.start_ns == begin[each.rank] and count[each.rank] >= _FEWEST_STEPS
+    }
+    own = zip(*(steps[name].tolist() for name in TimedStep._fields), strict=True)
+    left_out = steps[np.array([each in apart for each in own], bool)]
     is_apart = pd.MultiIndex.from_frame(rows[["rank", "step_start_ns"]]).isin(
-        list(zip(apart["rank"], apart["host_start_ns"], strict=True))
+        list(zip(left_out["rank"], left_out["host_start_ns"], strict=True))
     )
-    left_out = {(int(rank), int(step)) for rank, step in apart[["rank", "step"]].to_numpy()}
-    return rows[~is_apart], sorted(left_out)
+    return rows[~is_apart], sorted({(each.rank, each.step) for each in apart})
 
 
 def _asked(rows: pd.DataFrame, query: LineQuery) -> Bool:

@@ -294,8 +294,9 @@ class Sums:
     Attributes:
         keys: columns, `tensor_core_missed` and `roofline_flag` among them.
         columns: the sums by name, see table `sums`. `kernel_count` and `known_kernel_count` are
-            `count` and `told_count` without copies. For each of `MEANS` that is asked for there are
-            sums weighted with the time, `NAME_whole` and its 10⁻⁹ `NAME_rest`, and `NAME_ns`.
+            `count` and `known_flops_count` without copies. For each of `MEANS` that is asked for
+            there are sums weighted with the time, `NAME_whole` and its 10⁻⁹ `NAME_rest`, and
+            `NAME_ns`.
         calls: sets of rows that op calls have kernels in.
         op_calls: how many op calls have some in just the rows of each set.
         helps: the set of the work that the helper kernels of each row belong to; -1: no helpers.

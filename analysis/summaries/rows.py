@@ -113,6 +113,7 @@ def activity_parts(
     read: Callable[[str, Sequence[str]], Iterable[pa.Table]],
     wanted: Collection[str],
     beside: Mapping[str, pa.Table] | None = None,
+    keep: Callable[[pa.Table], Bool] | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the kernels and then the copies of a rank part by part, with columns that are made.
 
@@ -120,12 +121,13 @@ def activity_parts(
         read: gives the parts of a table, with the columns that are named.
         wanted: the columns, of those of `kernels` and of `ALL`.
         beside: the tables that some columns need, see `BESIDE`.
+        keep: says by stored columns which rows of a part to give; None: all.
     """
     stored = activity_columns(wanted, ordered=True)
     for name in ("kernels", "copies"):
         for part in read(name, stored):
-            rows = part
-            for column, values in _made(part, wanted, beside or {}).items():
+            rows = part if keep is None else part.filter(pa.array(keep(part)))
+            for column, values in _made(rows, wanted, beside or {}).items():
                 rows = rows.append_column(column, values)
             yield rows
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2.analysis.time.step_times import median_interval, step_windows_of
+from pyprof2.analysis.time.step_times import median_interval, timed_steps
 from pyprof2.result_tables import SPENDING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 _NS_PER_S: Final = 10**9
 _SECONDS_PER_HOUR: Final = 3600.0
@@ -48,13 +49,14 @@ def spending(steps: pd.DataFrame, energy: pd.DataFrame, rates: Rates) -> pd.Data
         energy: the table `energy`.
         rates: what is given.
     """
-    windows = step_windows_of(steps)
-    rows = [*_times(windows), *_energies(energy, rates)]
-    if rates.price is not None and not windows.empty:
-        by = windows.groupby("rank")["dur_ns"]
-        longest = by.get_group(by.mean().idxmax())
+    times: dict[int, list[int]] = {}
+    for window in timed_steps(steps):
+        times.setdefault(window.rank, []).append(window.dur_ns)
+    rows = [*_times(times), *_energies(energy, rates)]
+    if rates.price is not None and times:
+        longest = max(times.values(), key=fmean)
         each = rates.price / _SECONDS_PER_HOUR / _NS_PER_S
-        costs = [ns * each for ns in (longest.mean(), longest.min(), longest.max())]
+        costs = [ns * each for ns in (fmean(longest), min(longest), max(longest))]
         rows.append(_row("price", None, costs, "price", note=_MEAN))
     columns = [name for name in SPENDING.names if name != "recording"]
     frame = pd.DataFrame(rows, columns=columns)
@@ -69,11 +71,11 @@ def _row(measure: str, rank: Any, values: Any, unit: str, **more: Any) -> dict[s
     return found | {"counter": None, "note": None} | more
 
 
-def _times(windows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _times(times: Mapping[int, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Yield the median step of each rank, in seconds."""
-    for rank, times in windows.groupby("rank")["dur_ns"]:
-        between = median_interval(times.tolist()) or (None, None)
-        values = [None if ns is None else ns / _NS_PER_S for ns in (times.median(), *between)]
+    for rank, own in times.items():
+        between = median_interval(own) or (None, None)
+        values = [None if ns is None else ns / _NS_PER_S for ns in (median(own), *between)]
         yield _row("time", rank, values, "s", note=_FEW if between[0] is None else None)
 
 

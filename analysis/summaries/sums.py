@@ -34,14 +34,21 @@ from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
+    from typing import Protocol
 
     from numpy.typing import NDArray
 
     from pyprof2.analysis.chunked import ChunkedTable
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
 
-    Read: TypeAlias = Callable[[Sequence[str]], Iterable[pa.Table]]
+    class Read(Protocol):
+        """Gives parts of the rows with some columns, each time from the first part on."""
+
+        def __call__(
+            self, columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None, /
+        ) -> Iterable[pa.Table]:
+            """Give of each part the rows that `keep` leaves."""
+
 
 _ALWAYS: Final = ("tensor_core_missed", "roofline_flag")
 STORED_KEYS: Final = (
@@ -59,7 +66,7 @@ _NEEDED: Final = (
 _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
 _EXTREMES: Final = ("min_ns", "max_ns")
 _STORED_SUMS: Final = tuple(
-    name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helps", *_EXTREMES)
+    name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helped_rows", *_EXTREMES)
 )
 _FAR: Final = np.iinfo(np.int64).max
 _BITS: Final = 31
@@ -79,7 +86,7 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
     """Return the sums of the rows of a rank.
 
     Args:
-        read: gives parts of the rows with some columns, each time from the first part on.
+        read: gives the rows in parts.
         keys: columns to add up by.
         rank: its number.
         op_count: how many ops share their counts among kernels; None: the rows are ops themselves.
@@ -97,8 +104,8 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
         ops = _OpTimes(op_count)
         for part in read(_OF_OPS):
             ops.add(part)
-        helped = _helped(read([*columns, *needed, *_OF_OPS]) if ops.is_helped.any() else (),
-                         ops, codes, most)  # fmt: skip
+        of_work = read([*columns, *needed, *_OF_OPS], ops.are_work_helped)
+        helped = _helped(of_work if ops.is_helped.any() else (), ops, codes, most)
         wanted.update(_OF_ACTIVITIES)
     rows = _Rows(ops, helped, codes, means)
     for part in read(sorted(wanted)):
@@ -139,6 +146,11 @@ class _OpTimes:
         np.add.at(self.time, op[~helps], int_column(rows, "dur_ns", 0)[~helps])
         self.has_roof[op[has_least(rows)]] = True
         self.is_helped[op[helps]] = True
+
+    def are_work_helped(self, rows: pa.Table) -> Bool:
+        """Return which rows do the work of an op that has helper kernels."""
+        found: Bool = self.is_helped[self.places(rows)] & ~are_helpers(rows)
+        return found
 
 
 class _Codes:
@@ -201,8 +213,7 @@ def _helped(parts: Iterable[pa.Table], ops: _OpTimes, codes: _Codes, most: int |
     """Return what does the work of the ops that are helped; some of it where that is too much."""
     keys, pairs = TextCodes(), [np.empty(0, np.int64)]
     for part in parts:
-        works = ops.is_helped[ops.places(part)] & ~are_helpers(part)
-        rows = codes.chosen(part.filter(pa.array(works)))
+        rows = codes.chosen(part)
         key = _numbers(codes.of(rows), keys)
         if most is not None and len(keys) > most:
             break
@@ -283,7 +294,7 @@ class _Rows:
             "step_ns": time * rows["step"].is_valid().to_numpy(),
             "flops": flops * known,
             "flops_count": known,
-            "told_count": has_flops,
+            "known_flops_count": has_flops,
             "flops_ns": span * known,
             "bytes": nbytes * known_bytes,
             "bytes_count": known_bytes,
@@ -370,8 +381,10 @@ def stored_sums(
         most: with more rows than this, or sums that 64 bits do not hold, both tables are empty.
     """
 
-    def read(columns: Sequence[str]) -> Iterator[pa.Table]:
-        return activity_parts(lambda name, stored: chunks_of(tables[name], stored), columns)
+    def read(
+        columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
+    ) -> Iterator[pa.Table]:
+        return activity_parts(lambda n, stored: chunks_of(tables[n], stored), columns, keep=keep)
 
     found = sums_of_rank(read, STORED_KEYS, rank, op_count=tables["ops"].row_count, most=most)
     too_large = any(column.dtype == object for column in found.columns.values())
@@ -387,7 +400,7 @@ def stored_sums(
             )
             for name, key in numbers.items()
         }
-        | {"helps": _lists(found.helped, found.helps)}
+        | {"helped_rows": _lists(found.helped, found.helps)}
         | {name: found.columns[name] for name in (*_STORED_SUMS, *_EXTREMES)}
     )
     count = len(found.op_calls)
@@ -414,7 +427,7 @@ def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
 
     None where they name rows that do not exist: a store may come from anywhere.
     """
-    helped, sets = (_sets(table[name]) for table, name in ((sums, "helps"), (calls, "rows")))
+    helped, sets = (_sets(table[name]) for table, name in ((sums, "helped_rows"), (calls, "rows")))
     count = sums.num_rows
     if helped is None or sets is None or calls["rows"].null_count:
         return None
@@ -425,9 +438,9 @@ def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
     kernel = keys["category"].where(lambda text: text not in COPY_CATEGORIES, null=True)
     columns |= {
         "kernel_count": columns["count"] * kernel,
-        "known_kernel_count": columns["told_count"] * kernel,
+        "known_kernel_count": columns["known_flops_count"] * kernel,
     }
-    helps = np.where(sums["helps"].is_valid().to_numpy(), np.arange(count), -1)
+    helps = np.where(sums["helped_rows"].is_valid().to_numpy(), np.arange(count), -1)
     op_calls = calls["op_calls"].to_numpy()
     return Sums(keys, columns, sets, op_calls, helps, helped, np.arange(count))
 

@@ -140,7 +140,7 @@ COUNTED: Final = (
     "device",
     "category",
     "compute_dtype",
-    "cost_op_id",
+    "cost_op_id", "cost_call_id",
     "op_time_ns",
     "flops_lo",
     "bytes_lo",

@@ -43,7 +43,6 @@ CAUSES: Final = (
 """All of them; every nanosecond of idle time has exactly one."""
 
 NAMES: Final = [cause.name for cause in CAUSES]
-GROUPS: Final = list(dict.fromkeys(cause.group for cause in CAUSES))
 CODES: Final = {name: code for code, name in enumerate(NAMES)}
 HOST_CAUSES: Final = [CODES[cause.name] for cause in CAUSES if cause.group in (_WAITS, _LATE)]
 """Those that the host is to blame for, by code."""

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pyprof2.markers import parse_marker
 from pyprof2.result_tables import ENERGY
+from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 RANGES: Final = ("start_ns", "name", "kind")
 """The columns of table `ranges` that this is found in."""
 
-KIND: Final = "energy"
-"""The kind of the ranges that hold readings."""
 _NS_PER_S: Final = 10**9
 _SPREAD: Final = "/spread"
 """Follows the name of a counter of samples: how far its joules may be off."""
@@ -78,7 +77,7 @@ def energy(ranges: pa.Table, steps: pd.DataFrame, rank: int) -> pd.DataFrame:
         steps: the table `steps`.
         rank: the number.
     """
-    is_reading = pc.equal(ranges["kind"].cast(pa.string()), KIND)
+    is_reading = pc.equal(ranges["kind"].cast(pa.string()), ENERGY_KIND)
     rows_read = sorted(ranges.filter(is_reading).to_pylist(), key=itemgetter("start_ns"))
     marked = [(row["start_ns"], parse_marker(row["name"])) for row in rows_read]
     said = [(at, marker) for at, marker in marked if marker is not None and marker.joules]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from math import comb
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pandas as pd
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Iterable, Sequence
+
+    import pandas as pd
+    import pyarrow as pa
 
 _MADS: Final = 3 * 1.4826
 """Three standard deviations of normal data, in median absolute deviations."""
@@ -16,41 +22,66 @@ _LEAST_SHARE: Final = 0.02
 _SURE: Final = 0.95
 
 
-def step_windows_of(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per rank and window, in order of time.
+class TimedStep(NamedTuple):
+    """The window of a step of a rank."""
+
+    rank: int
+    start_ns: int
+    step: int
+    dur_ns: int
+
+
+class StepTimes(NamedTuple):
+    """The distribution of the times of a rank's steps.
+
+    Attributes:
+        steps: how many there are.
+        q1_ns, median_ns, q3_ns: interpolated where they lie between two steps.
+        mad_ns: the median of the distances from the median.
+    """
+
+    steps: int
+    q1_ns: float
+    median_ns: float
+    q3_ns: float
+    mad_ns: float
+
+
+class OddStep(NamedTuple):
+    """A step that took unusually long or short, and how much longer than the median that is."""
+
+    window: TimedStep
+    over_ns: float
+
+
+def timed_steps(steps: pd.DataFrame | pa.Table) -> list[TimedStep]:
+    """Return the window of each step once, in order of rank and time.
 
     Args:
-        steps: rows of the table `steps`, one for each device.
-
-    Returns:
-        Columns `rank`, `start_ns`, `step`, `dur_ns`.
+        steps: the table `steps`, a row for each device, of which the columns are needed that are
+            named as the attributes of `TimedStep`.
     """
-    names = ["rank", "start_ns", "step", "dur_ns"]
-    return steps[names].drop_duplicates().sort_values(names, ignore_index=True)
+    columns = [np.asarray(steps[name]).tolist() for name in TimedStep._fields]
+    return sorted(map(TimedStep._make, set(zip(*columns, strict=True))))
 
 
-def step_times(windows: pd.DataFrame) -> pd.DataFrame:
-    """Return the distribution of the steps' times, by rank.
+def step_times(windows: Iterable[TimedStep]) -> dict[int, StepTimes]:
+    """Return the distribution of the steps' times, by rank; `windows` as of `timed_steps`."""
+    found = {}
+    for rank, own in groupby(windows, itemgetter(0)):
+        times = sorted(window.dur_ns for window in own)
+        middle = median(times)
+        found[rank] = StepTimes(
+            len(times), _quantile(times, 0.25), middle, _quantile(times, 0.75),
+            median(abs(time - middle) for time in times),
+        )  # fmt: skip
+    return found
 
-    Args:
-        windows: see `step_windows_of`.
 
-    Returns:
-        `rank` as index; `count`, `mean_ns`, `q1_ns`, `median_ns`, `q3_ns` (interpolated where they
-        lie between two steps), and `mad_ns`, the median of the distances from the median.
-    """
-    by = windows.groupby("rank")["dur_ns"]
-    far = (windows["dur_ns"] - by.transform("median")).abs()
-    return pd.DataFrame(
-        {
-            "count": by.size(),
-            "mean_ns": by.mean(),
-            "q1_ns": by.quantile(0.25),
-            "median_ns": by.median(),
-            "q3_ns": by.quantile(0.75),
-            "mad_ns": far.groupby(windows["rank"]).median(),
-        }
-    )
+def _quantile(ordered: Sequence[int], share: float) -> float:
+    at, rest = divmod(share * (len(ordered) - 1), 1)
+    low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
+    return low + rest * (high - low)
 
 
 def median_interval(times: Sequence[int]) -> tuple[int, int] | None:
@@ -73,28 +104,24 @@ def median_interval(times: Sequence[int]) -> tuple[int, int] | None:
     return ordered[left_out - 1], ordered[-left_out]
 
 
-def outlier_steps(windows: pd.DataFrame) -> pd.DataFrame:
+def outlier_steps(windows: Sequence[TimedStep]) -> list[OddStep]:
     """Return the windows that took unusually long or short, those furthest off first.
 
     These are further from the median of their rank than three standard deviations, estimated as
     1.4826 times the median distance, and than 2 % of the median.
 
     Args:
-        windows: see `step_windows_of`.
-
-    Returns:
-        Their rows, with `median_ns` and `over_ns`, how much longer than that they are.
+        windows: see `timed_steps`.
     """
-    times = step_times(windows).loc[windows["rank"]].set_index(windows.index)
-    over = windows["dur_ns"] - times["median_ns"]
-    least = (_MADS * times["mad_ns"]).clip(lower=_LEAST_SHARE * times["median_ns"])
-    found = windows.assign(median_ns=times["median_ns"], over_ns=over)[over.abs() > least]
-    return found.sort_values("over_ns", key=abs, ascending=False, kind="stable")
+    times = step_times(windows)
+    found = [OddStep(each, each.dur_ns - times[each.rank].median_ns) for each in windows]
+    least = {r: max(_MADS * t.mad_ns, _LEAST_SHARE * t.median_ns) for r, t in times.items()}
+    odd = [each for each in found if abs(each.over_ns) > least[each.window.rank]]
+    return sorted(odd, key=lambda each: -abs(each.over_ns))
 
 
-def median_step(windows: pd.DataFrame, rank: int) -> dict[Hashable, Any]:
+def median_step(windows: Iterable[TimedStep], rank: int) -> TimedStep:
     """Return the window of the rank whose time is nearest to the median, of several the first."""
-    own = windows[windows["rank"] == rank].sort_values("start_ns")
-    far = (own["dur_ns"] - own["dur_ns"].median()).abs()
-    nearest: list[dict[Hashable, Any]] = own[far == far.min()].to_dict("records")
-    return nearest[0]
+    own = [window for window in windows if window.rank == rank]
+    middle = median(window.dur_ns for window in own)
+    return min(own, key=lambda window: (abs(window.dur_ns - middle), window.start_ns))

@@ -192,13 +192,6 @@ class WindowSlices:
         np.add.at(sums, self._window, level * self.length)
 
 
-def device_use(work: DeviceWork, start: Int, end: Int) -> Use:
-    """Return how a device was used in windows; see `DeviceUse`."""
-    found = DeviceUse(start, end)
-    found.add(work)
-    return found.use()
-
-
 class DeviceUse:
     """Adds up how a device was used in windows, which are in order and do not overlap.
 

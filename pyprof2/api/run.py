@@ -21,6 +21,7 @@ from pyprof2.errors import UsageError
 from pyprof2.frames import absolute
 from pyprof2.store.folder import STORED, is_store, read_manifest
 from pyprof2.store.places import place
+from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from dask.dataframe import DataFrame as DaskFrame
 
+    from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.profile import Sums
@@ -247,11 +249,6 @@ class Run(Displayed):
         from pyprof2.store.clusters import dask_frame
 
         return dask_frame(self._tables.ranks, name)
-
-    def tables_of_ranks(self, name: str) -> Iterator[tuple[int, pa.Table]]:
-        """Yield each rank with its rows of a table of the store."""
-        for rank in self._tables.ranks:
-            yield rank.rank, rank.read(name)
 
     @property
     def kernels(self) -> pd.DataFrame:
@@ -509,6 +506,69 @@ class Run(Displayed):
         return self._tables.frame("steps")
 
     @property
+    def peaks(self) -> Device | None:
+        """The limits of the devices, where all are of one kind; None: they are not known."""
+        from pyprof2.analysis.hardware.verdict import find_peaks, named_device
+
+        if self.device is not None:
+            return named_device(self.device)
+        found = [find_peaks(row) for row in self.table("devices").to_pylist()]
+        first = next(iter(found), None)
+        return first if first and all(each and each.name == first.name for each in found) else None
+
+    @property
+    def is_of_server(self) -> bool:
+        """Whether ranges are named as an inference server names its steps."""
+        return self._time.is_of_server
+
+    def serving_steps(self, pattern: str | None = None) -> pd.DataFrame:
+        """Return the steps of an inference server, and a row for work that no step launched.
+
+        Args:
+            pattern: a regular expression that all of a range's name matches, for a server whose
+                names are not known, with groups of any of the names `phase`, `requests`, `c_req`,
+                `c_sq`, `c_sk`, `c_sqsq`, `c_sqsk`, the same with `g_`, and `padded`.
+
+        Returns:
+            Table `SERVING_STEPS`; no rows without such ranges.
+
+        Raises:
+            UsageError: `pattern` is malformed.
+        """
+        return self._time.serving_steps(pattern)
+
+    def serving_costs(
+        self, config: Path | str, tp: int | None = None, pattern: str | None = None
+    ) -> pd.DataFrame:
+        """Return `serving_steps` with the FLOPs and bytes of each step by the model.
+
+        Args:
+            config: `config.json` of Hugging Face.
+            tp: how many ranks share the model's tensors; None: one, if the job has one process.
+            pattern: as for `serving_steps`.
+
+        Returns:
+            Its rows and, of one rank, `flops_least`, `flops_most` (products, causal attention; 2
+            for a multiply-add), `bytes_least`, `bytes_most` (weights, keys and values, queries and
+            results of attention); null: the name does not say enough. `attrs["checked"]` lists what
+            the configuration and the recording agree on.
+
+        Raises:
+            UsageError: the configuration is of another model than the recording, or cannot be held
+                against it; or `tp` is needed.
+        """
+        steps = self.serving_steps(pattern)
+        costs = self._time.serving_costs(steps, Path(config), tp, pattern)
+        found = steps.join(costs)
+        found.attrs = costs.attrs
+        return found
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether a counter of energy was read."""
+        return bool(self._tables.with_ranges(ENERGY_KIND))
+
+    @property
     def energy(self) -> pd.DataFrame:
         """The energy that a step takes, one row per counter; empty where none was read.
 
@@ -584,7 +644,7 @@ class Run(Displayed):
     @cached_property
     def lines_are_functions(self) -> bool:
         """Whether torch.profiler recorded Python frames, whose line is where a function begins."""
-        return any("python" in kinds for kinds in self._tables.kinds_of_ranges.values())
+        return bool(self._tables.with_ranges("python"))
 
     @property
     def use_over_steps(self) -> pd.DataFrame:
@@ -622,7 +682,7 @@ class Run(Displayed):
     def ledger(self) -> pd.DataFrame:
         """All GPU time, without a GPU all op time, by what is known of the work.
 
-        See `pyprof2.analysis.summaries.ledger.ledger`.
+        See `pyprof2.analysis.summaries.ledger.of_tables`.
         """
         from pyprof2.analysis.summaries.ledger import merge_ledgers
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyprof2.api.displays import Summary
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
+from pyprof2.recording import has_text
 from pyprof2.store.folder import STORED, ranks_of, read_table
 from pyprof2.store.rank_tables import RankTables
 
@@ -86,11 +87,13 @@ class RunTables:
         traces = ((rank.rank, rank.read("trace", ["span"])["span"]) for rank in self.ranks)
         return {rank: sorted(set(column.to_pylist())) for rank, column in traces}
 
-    @cached_property
-    def kinds_of_ranges(self) -> dict[int, list[str]]:
-        """The kinds of ranges that each rank has."""
-        kinds = {rank.rank: rank.read("ranges", ["kind"])["kind"] for rank in self.ranks}
-        return {rank: kind.unique().to_pylist() for rank, kind in kinds.items()}
+    def with_ranges(self, kind: str) -> list[RankTables]:
+        """Return the ranks that have ranges of a kind."""
+        return [
+            rank
+            for rank in self.ranks
+            if has_text(rank.read("ranges", ["kind"]), "kind", (kind,)).any()
+        ]
 
     @cached_property
     def _totals(self) -> list[Totals]:

@@ -84,8 +84,10 @@ def add_to(commands: arguments.Commands) -> None:
         "are passed through. In a job of several processes each rank records itself: let the "
         "launcher start capture, e.g. torchrun --nproc-per-node 8 -m pyprof2 capture --kineto "
         "SCRIPT, or accelerate launch -m pyprof2 capture SCRIPT; the names of the recordings then "
-        "end with the rank. In place of a script --entry FILE runs an entry point of Skyline or "
-        "DeepView: 3 iterations to warm up, and 5 that are recorded, or those of --steps.",
+        "end with the rank. A script that only starts other processes, or replaces itself "
+        "(os.exec), runs no op of its own: record what it starts. In place of a script --entry "
+        "FILE runs an entry point of Skyline or DeepView: 3 iterations to warm up, and 5 that are "
+        "recorded, or those of --steps.",
     )
     _add_recording(command)
     entry.add_to(command, "--device")

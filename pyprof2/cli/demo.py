@@ -154,4 +154,5 @@ def _query(options: str, file: str = _STORE) -> Query:
 
     parser = argparse.ArgumentParser()
     prof.add_to(parser.add_subparsers())
-    return read_query(parser.parse_args(["prof", file, *options.split()]))
+    args = parser.parse_args(["prof", file, *options.split()])
+    return read_query(args, args.by)

@@ -46,8 +46,28 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         metavar="AXIS[,AXIS…]",
         help="sum along: name (or kernel_name; column kernel), op, signature, layer, range, "
         "source, library, stack, direction, step, stream, rank, category, span, tensor_core, grid, "
-        "block, registers, shared_bytes; or kernel: a row for each, in order. By default a table "
-        "sums along what says most, and the other formats have a row for each kernel",
+        "block, registers, shared_bytes; or kernel: a row for each, in order; or phase: prefill, "
+        "decode and others of an inference server. By default a table sums along what says most, "
+        "and the other formats have a row for each kernel",
+    )
+    group.add_argument(
+        "--step-pattern",
+        metavar="REGEX",
+        help="with --by phase: ranges whose whole name it matches are steps too; groups phase, "
+        "requests, c_req, c_sq, … g_sqsk name what it says",
+    )
+    group.add_argument(
+        "--model",
+        type=Path,
+        metavar="CONFIG",
+        help="with --by phase: the model's config.json of Hugging Face: FLOPs, bytes, MFU and MBU "
+        "of each phase, if it is the model of the recording",
+    )
+    group.add_argument(
+        "--tp",
+        type=arguments.positive,
+        metavar="N",
+        help="with --model: how many ranks share its tensors (tensor parallel)",
     )
     group.add_argument(
         "-c",
@@ -146,9 +166,11 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     from pyprof2.api import run as runs
-    from pyprof2.cli.query import check_breakdown, read_query
+    from pyprof2.cli.query import check_breakdown, check_phases, read_query
 
-    query = read_query(args)
+    by_phase = args.by == ["phase"]
+    check_phases(args)
+    query = read_query(args, by=[] if by_phase else args.by)
     if args.summary:
         from pyprof2.reports import totals  # it takes pandas, which a table of sums does not
 
@@ -172,6 +194,16 @@ def run(args: argparse.Namespace) -> None:
         from pyprof2.reports import totals
 
         totals.show(loaded, query)
+    elif by_phase:
+        from pyprof2.reports.serving import show_phases
+
+        if args.model is None:
+            steps = loaded.serving_steps(args.step_pattern)
+        else:
+            steps = loaded.serving_costs(args.model, args.tp, args.step_pattern)
+        if query.selection["rank"] is not None:
+            steps = steps[steps["rank"] == query.selection["rank"]]
+        show_phases(steps, query.target, loaded.peaks)
     else:
         show(loaded, query, quiet=args.quiet)
 

@@ -29,8 +29,33 @@ _PATTERNS: Final = ("layer", "op", "kernel", "range")
 _SELECTORS: Final = ("rank", "step", *_PATTERNS, "direction", "category", "stream")
 
 
-def read_query(args: argparse.Namespace) -> Query:
+def check_phases(args: argparse.Namespace) -> None:
+    """Raise unless `--by phase` and `--step-pattern` go with the other options.
+
+    Raises:
+        UsageError: they do not; phases have rows and columns of their own.
+    """
+    if "phase" not in (args.by or ()):
+        for name in ("step_pattern", "model", "tp"):
+            if getattr(args, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                msg = f"{option} is of the steps of an inference server: add --by phase"
+                raise UsageError(msg)
+        return
+    others = ("columns", "sort", "top", "depth", *set(_SELECTORS) - {"rank"})
+    asked = [name for name in others if getattr(args, name) is not None]
+    switches = ("fold_numbers", "pyprof", "no_copies", "breakdown", "summary")
+    if args.by != ["phase"] or asked or any(getattr(args, name) for name in switches):
+        msg = "--by phase has rows and columns of its own: leave all but --rank and --span out"
+        raise UsageError(msg)
+
+
+def read_query(args: argparse.Namespace, by: Sequence[str] | None) -> Query:
     """Return `args` as a query.
+
+    Args:
+        args: of the command line.
+        by: the axes that are named.
 
     Raises:
         UsageError: a name is unknown, a regular expression malformed, or options exclude each
@@ -38,7 +63,7 @@ def read_query(args: argparse.Namespace) -> Query:
     """
     target = arguments.target_of(args)
     asked = [*(args.columns or ()), *(name.removeprefix("+") for name in args.sort or ())]
-    axes = tuple(map(axis_named, args.by or ()))
+    axes = tuple(map(axis_named, by or ()))
     axes = axes or _axes_for(asked, pyprof=args.pyprof, is_text=target.is_text)
     _check(args, axes)
     available = available_columns(axes)

@@ -89,11 +89,6 @@ def in_yaml(text: Text) -> list[Candidate]:
     return sorted(set(found), key=lambda each: each.start)
 
 
-def replaced(text: Text, candidate: Candidate, batch: int) -> str:
-    """Return the text with another batch size; only the number differs."""
-    return text.replaced(candidate.start, candidate.stop, str(batch)).source
-
-
 def _rank(candidate: Candidate) -> int:
     return list(KINDS).index(candidate.kind)
 

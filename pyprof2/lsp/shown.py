@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 STALE: Final = "~"
 """Stands before numbers of lines, or of functions, that are not as they were recorded."""
-_PHASES: Final = ("forward", "backward", "recompute", "optimizer", "other")
 _TIME: Final = VALUES.index("time_ns")
 
 

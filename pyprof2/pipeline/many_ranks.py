@@ -1,7 +1,7 @@
 """Jobs of many ranks: a map for each rank, and a reduce that reads few rows of each.
 
 The map leaves what a rank is compared by (table `parts`) and the paths between its collectives
-(table `legs`). Kernels are read again only of a rank that stands out, and of a few others.
+(table `segments`). Kernels are read again only of a rank that stands out, and of a few others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
 from pyprof2.analysis.time.causes import CAUSES
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
-from pyprof2.result_tables import CLOCKS, LEGS, PARTS
+from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import read_table, write_table
 from pyprof2.store.rank_tables import RankTables
 
@@ -94,12 +94,12 @@ def with_kernels(members: pd.DataFrame, own: pa.Table) -> pd.DataFrame:
 
 
 def segments_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
-    """Return table `legs` of a rank; `members` as for `parts_of_rank`."""
+    """Return table `segments` of a rank; `members` as for `parts_of_rank`."""
     rows = members.sort_values("start_ns", kind="stable").reset_index(drop=True)
     graph = rank_graph(tables.several(INPUT), rows, tables.rank, lambda time: time)
     frame = _named(segments_of(graph), rows).assign(rank=tables.rank, begin_ns=int(graph.start[0]))
     step = frame["step"].astype("Int64")
-    return as_table(LEGS, frame.assign(step=step.mask(step == NO_STEP)))
+    return as_table(SEGMENTS, frame.assign(step=step.mask(step == NO_STEP)))
 
 
 def _named(segments: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
@@ -129,7 +129,7 @@ class _Changed(NamedTuple):
 
 @dataclass
 class ManyRanks:
-    """A job by its segments between collectives: the stored table `legs`.
+    """A job by its segments between collectives: the stored table `segments`.
 
     Attributes:
         store: its folder.
@@ -146,7 +146,7 @@ class ManyRanks:
 
     @cached_property
     def _segments(self) -> pd.DataFrame:
-        frame = as_pandas(read_table(self.store, "legs"), (*KEYS[:3], "begin_ns"))
+        frame = as_pandas(read_table(self.store, "segments"), (*KEYS[:3], "begin_ns"))
         frame["step"] = frame["step"].fillna(NO_STEP).astype("int64")
         begin = frame["begin_ns"].to_numpy(np.int64, copy=True)
         rank = frame["rank"].to_numpy()
@@ -275,11 +275,11 @@ def _write_rank_of_job(
         own = tables.read("collectives")
         write_table(folder, "collectives", rank, [with_found(own, members)])
         members = with_kernels(members, own)
-    frames = {"parts": PARTS.empty(), "legs": LEGS.empty()}
+    frames = {"parts": PARTS.empty(), "segments": SEGMENTS.empty()}
     if many:
         frames = {
             "parts": as_table(PARTS, parts_of_rank(tables, members).astype({"step": "Int64"})),
-            "legs": segments_table(tables, members),
+            "segments": segments_table(tables, members),
         }
     for name, table in frames.items():
         write_table(folder, name, rank, [table])

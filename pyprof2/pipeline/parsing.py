@@ -34,7 +34,7 @@ from pyprof2.pipeline.ranks import (
     spans_of,
 )
 from pyprof2.pipeline.results import write_results
-from pyprof2.result_tables import CLOCKS, LEGS, PARTS
+from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import StoreWriter, TableWriters, write_table
 from pyprof2.store.parts import SpooledParts
 from pyprof2.store.places import folder_of, name_of, place
@@ -378,7 +378,7 @@ def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
         row = reference(ranks[0]).row()
         whole = {name: round(row[name]) for name in row if name.endswith("_ns")}
         clocks = pa.Table.from_pylist([row | whole], CLOCKS.schema())
-        for table, rows in ((CLOCKS, clocks), (PARTS, PARTS.empty()), (LEGS, LEGS.empty())):
+        for table, rows in ((CLOCKS, clocks), (PARTS, PARTS.empty()), (SEGMENTS, SEGMENTS.empty())):
             write_table(folder, table.name, ranks[0], [rows])
         return
     # Many ranks need pandas, whose import takes longer than to read a small recording.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyprof2.store.parts import TableParts
 
-_OF_JOB: Final = ("clocks", "parts", "legs")
+_OF_JOB: Final = ("clocks", "parts", "segments")
 """The tables that all ranks make together: they are those of all spans."""
 
 

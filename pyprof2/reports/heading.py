@@ -67,6 +67,10 @@ def heading(run: Run, width: int) -> list[str]:
             lines[-1] += f" | {item}"
         else:
             lines.append(item[:width])
+    if not steps and not summary["no_gpu"] and run.is_of_server:
+        from pyprof2.reports.serving import serving_line
+
+        lines += textwrap.wrap(serving_line(run.serving_steps()), width)
     known = [f"{each.name} {each.value}" for each in figures(run) if each.value is not None]
     lines += textwrap.wrap(" | ".join(known), width)
     lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)

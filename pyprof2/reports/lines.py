@@ -11,7 +11,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.line_profile import COLUMNS
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_tree import FILE, LINE, NO_SOURCE, OP, THREAD
-from pyprof2.analysis.time.step_times import step_windows_of
+from pyprof2.analysis.time.step_times import timed_steps
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.heading import step_numbers
@@ -253,12 +253,8 @@ def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
     ranks = f" of {len(profile.ranks)} ranks" if len(profile.ranks) > 1 else ""
     word = "step" if len(numbers) == 1 else "steps"
     chosen = set(profile.steps)
-    windows = step_windows_of(run.steps)
-    lengths = [
-        int(dur)
-        for rank, step, dur in zip(*(windows[n] for n in ("rank", "step", "dur_ns")), strict=True)
-        if (rank, step) in chosen
-    ]
+    windows = timed_steps(run.steps)
+    lengths = [each.dur_ns for each in windows if (each.rank, each.step) in chosen]
     # As prof has it: until the last work ends that the step launched.
     mean = f" of {format_time(sum(lengths) // len(lengths))}" if lengths else ""
     each = " each" if lengths[1:] else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, NONE, UNSTORED
+from pyprof2.analysis.time.step_times import timed_steps
 from pyprof2.frames import shown_line
 from pyprof2.reports.heading import share_text
 from pyprof2.reports.listings import length
@@ -97,23 +99,26 @@ def missed_note(sums: Listed, by: Sequence[str]) -> Iterator[str]:
 
 def step_notes(run: Run) -> Iterator[str]:
     """Give the time of a step, how busy the GPU is in it, and MFU, step by step."""
-    steps = run.utilization[run.utilization["step"].notna()]
-    if steps.empty:
+    steps = [row for row in run.utilization_rows if row["step"] is not None]
+    if not steps:
         return
     # A number comes again in another span.
-    count = len(run.steps.drop_duplicates(["rank", "start_ns"])) or len(steps)
-    sums = (steps[name].astype("float64").sum(min_count=1) for name in ("wall_ns", "busy_ns"))
-    wall, busy = (each / count for each in sums)
-    import pandas as pd
-
+    count = len({window[:2] for window in timed_steps(run.table("steps"))}) or len(steps)
+    wall = sum(row["wall_ns"] for row in steps) / count
+    busy = [row["busy_ns"] for row in steps if row["busy_ns"] is not None]
     is_one = run.summary["gpu_count"] == len(run.summary["ranks"])
-    share = f", {share_text(int(busy), int(wall))} of it busy" if is_one and pd.notna(busy) else ""
+    of_busy = share_text(int(sum(busy) / count), int(wall))
+    share = f", {of_busy} of it busy" if is_one and busy else ""
     ends = "" if run.summary["no_gpu"] else ", until the last work that it launched ends"
     yield f"a step takes {format_time(int(wall))} on average{ends}{share}"
-    steps = steps[steps["mfu_pct"].notna()]
-    if len(steps):
-        shares = steps.groupby("step")["mfu_pct"].mean()
-        shown = [f"{step}: {format_rate(mfu)} %" for step, mfu in shares.head(_STEPS_SHOWN).items()]
-        more = ", …" if len(shares) > len(shown) else ""
-        peak = f"{steps['peak_flop_per_s'].mean() / 1e12:g} TFLOP/s, {steps['peak'].iloc[0]}"
-        yield f"MFU by step: {', '.join(shown)}{more} (of that time at {peak})"
+    shares: dict[int, list[float]] = {}
+    rated = [row for row in steps if row["mfu_pct"] is not None]
+    for row in rated:
+        shares.setdefault(row["step"], []).append(row["mfu_pct"])
+    if shares:
+        first = sorted(shares)[:_STEPS_SHOWN]
+        shown = ", ".join(f"{step}: {format_rate(fmean(shares[step]))} %" for step in first)
+        more = ", …" if len(shares) > len(first) else ""
+        mean = fmean(row["peak_flop_per_s"] for row in rated) / 1e12
+        peak = f"{mean:g} TFLOP/s, {rated[0]['peak']}"
+        yield f"MFU by step: {shown}{more} (of that time at {peak})"

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
-from pyprof2.analysis.summaries.compared_calls import NEEDED
-from pyprof2.analysis.summaries.compared_sides import largest_terms, step_difference
 from pyprof2.analysis.time.step_times import (
+    OddStep,
+    TimedStep,
     median_interval,
     median_step,
     outlier_steps,
     step_times,
-    step_windows_of,
+    timed_steps,
 )
 from pyprof2.analysis.time.steps import SHARES
 from pyprof2.reports.heading import share_text
 from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Iterator, Sequence
     from fractions import Fraction
-    from typing import Any
+
+    import pandas as pd
 
     from pyprof2.api.run import Run
 
@@ -48,13 +48,13 @@ def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         run: the run.
         ranks: those to speak of.
     """
-    steps = run.steps[run.steps["rank"].isin(ranks)]
-    if steps.empty:
+    table = run.table("steps")
+    windows = [window for window in timed_steps(table) if window.rank in ranks]
+    if not windows:
         return
-    windows = step_windows_of(steps)
     yield from _times(windows)
     yield from energy_lines(run, ranks)
-    yield from _devices(run, steps)
+    yield from _devices(run, [row for row in table.to_pylist() if row["rank"] in ranks])
     yield from _outliers(run, windows)
 
 
@@ -65,6 +65,10 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         run: the run.
         ranks: those to speak of.
     """
+    if not run.has_energy:
+        return
+    import pandas as pd
+
     found = run.energy
     rows = found[found["rank"].isin(ranks)].to_dict("records")
     several = len({row["rank"] for row in rows}) > 1
@@ -86,51 +90,56 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         )
 
 
-def _times(windows: pd.DataFrame) -> Iterator[str]:
+def _times(windows: Sequence[TimedStep]) -> Iterator[str]:
     """Give median and quartiles of each rank that has several steps."""
-    times = step_times(windows).reset_index()
-    for row in times[times["count"] > 1].head(_RANKS_SHOWN).to_dict("records"):
-        median, low, high = (_time(row[name]) for name in ("median_ns", "q1_ns", "q3_ns"))
-        place = _of_rank(row["rank"], len(times))
-        own = windows.loc[windows["rank"] == row["rank"], "dur_ns"]
-        between = median_interval(own.tolist())
+    times = step_times(windows)
+    several = [rank for rank, own in times.items() if own.steps > 1]
+    for rank in several[:_RANKS_SHOWN]:
+        own = times[rank]
+        median, low, high = map(_time, (own.median_ns, own.q1_ns, own.q3_ns))
+        between = median_interval([each.dur_ns for each in windows if each.rank == rank])
         sure = ""
         if between is not None:
             first, last = between
-            half_pct = 50 * (last - first) / row["median_ns"] if row["median_ns"] else 0.0
+            half_pct = 50 * (last - first) / own.median_ns if own.median_ns else 0.0
             more = f" (± {format_rate(half_pct)} %: record more)" if half_pct > _NARROW_PCT else ""
             sure = f"; the median of all such steps {_time(first)} to {_time(last)} at 95 %{more}"
-        yield f"{place}{row['count']} steps, median {median}, the middle half {low} to {high}{sure}"
+        place = _of_rank(rank, len(times))
+        yield f"{place}{own.steps} steps, median {median}, the middle half {low} to {high}{sure}"
 
 
-def _devices(run: Run, steps: pd.DataFrame) -> Iterator[str]:
+def _devices(run: Run, steps: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Give the states of each device, on average over steps, and how well it was used."""
-    used = steps[steps["idle_ns"].notna()]
-    keys = ["rank", "device"]
-    means = used.groupby(keys, dropna=False)[["dur_ns", *_STATES]].mean().reset_index()
-    for row in means.merge(run.use_over_steps, on=keys).head(_RANKS_SHOWN).to_dict("records"):
-        place = f"rank {row['rank']}, device {row['device']}: " if len(means) > 1 else ""
+    used: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for row in steps:
+        if row["idle_ns"] is not None:
+            used.setdefault((row["rank"], row["device"]), []).append(row)
+    of_use = {(row["rank"], row["device"]): row for row in run.table("device_use").to_pylist()}
+    devices = sorted(used.keys() & of_use.keys(), key=lambda key: (key[0], key[1] is None, key[1]))
+    for key in devices[:_RANKS_SHOWN]:
+        place = f"rank {key[0]}, device {key[1]}: " if len(used) > 1 else ""
+        mean = {name: fmean(row[name] for row in used[key]) for name in ("dur_ns", *_STATES)}
         states = [
-            f"{words} {_time(row[name])} ({share_text(round(row[name]), round(row['dur_ns']))})"
+            f"{words} {_time(mean[name])} ({share_text(round(mean[name]), round(mean['dur_ns']))})"
             for name, words in _STATES.items()
-            if row[name] > 0
+            if mean[name] > 0
         ]
         yield f"{place}in a step, on average: {', '.join(states)}"
         shares = [
-            f"{words} {row[name]:.1f} %"
+            f"{words} {of_use[key][name]:.1f} %"
             for name, words in zip(SHARES, _SHARE_NAMES, strict=True)
-            if pd.notna(row[name])
+            if of_use[key][name] is not None
         ]
         yield f"{place}from the first step to the last: {', '.join(shares)}"
 
 
-def _outliers(run: Run, windows: pd.DataFrame) -> Iterator[str]:
+def _outliers(run: Run, windows: Sequence[TimedStep]) -> Iterator[str]:
     """Name the steps that took unusually long or short, and how they differ."""
     odd = outlier_steps(windows)
-    ranks = windows["rank"].nunique()
-    shown = odd.head(_OUTLIERS_SHOWN)
-    for window, note in zip(shown.to_dict("records"), _notes(run, windows, shown), strict=True):
-        yield f"{_of_rank(window['rank'], ranks)}step {window['step']} {note}"
+    ranks = len({window.rank for window in windows})
+    shown = odd[:_OUTLIERS_SHOWN]
+    for (window, _), note in zip(shown, _notes(run, windows, shown), strict=True):
+        yield f"{_of_rank(window.rank, ranks)}step {window.step} {note}"
     if len(odd) > _OUTLIERS_SHOWN:
         more = counted(len(odd) - _OUTLIERS_SHOWN, "more step is", "more steps are")
         yield f"{more} unusually long or short"
@@ -141,43 +150,45 @@ def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
 
     For those furthest off the largest differences are named, too.
     """
-    windows = step_windows_of(run.steps)
+    windows = timed_steps(run.steps)
     odd = outlier_steps(windows)
-    keys = zip(odd["rank"].tolist(), odd["start_ns"].tolist(), strict=True)
-    explained = _notes(run, windows, odd.head(_OUTLIERS_SHOWN))
-    others = map(_over, odd.iloc[_OUTLIERS_SHOWN:].to_dict("records"))
+    keys = (each.window[:2] for each in odd)
+    explained = _notes(run, windows, odd[:_OUTLIERS_SHOWN])
+    others = map(_over, odd[_OUTLIERS_SHOWN:])
     return dict(zip(keys, chain(explained, others), strict=True))
 
 
-def _notes(run: Run, windows: pd.DataFrame, odd: pd.DataFrame) -> Iterator[str]:
+def _notes(run: Run, windows: Sequence[TimedStep], odd: Sequence[OddStep]) -> Iterator[str]:
     """Say how much longer each of these windows takes, and how it differs."""
-    if odd.empty:
+    if not odd:
         return
+    from pyprof2.analysis.summaries.compared_calls import NEEDED
+
     rows = run.rows(NEEDED)
-    for window in odd.to_dict("records"):
-        usual = median_step(windows, window["rank"])
-        yield f"{_over(window)}{_difference(run, rows, usual, window)}"
+    for each in odd:
+        usual = median_step(windows, each.window.rank)
+        yield f"{_over(each)}{_difference(run, rows, usual, each.window)}"
 
 
-def _over(window: Mapping[Hashable, Any]) -> str:
-    more = "more" if window["over_ns"] > 0 else "less"
-    return f"takes {_time(abs(window['over_ns']))} {more} than the median"
+def _over(odd: OddStep) -> str:
+    more = "more" if odd.over_ns > 0 else "less"
+    return f"takes {_time(abs(odd.over_ns))} {more} than the median"
 
 
-def _difference(
-    run: Run, rows: pd.DataFrame, usual: Mapping[Hashable, Any], odd: Mapping[Hashable, Any]
-) -> str:
+def _difference(run: Run, rows: pd.DataFrame, usual: TimedStep, odd: TimedStep) -> str:
     """Return the largest terms of the difference; nothing where no device was recorded."""
-    steps = run.steps[run.steps["idle_ns"].notna() & (run.steps["rank"] == odd["rank"])]
+    from pyprof2.analysis.summaries.compared_sides import largest_terms, step_difference
+
+    steps = run.steps[run.steps["idle_ns"].notna() & (run.steps["rank"] == odd.rank)]
     if steps.empty:
         return ""
     before, after = (
-        steps[(steps["start_ns"] == each["start_ns"]) & (steps["step"] == each["step"])]
+        steps[(steps["start_ns"] == each.start_ns) & (steps["step"] == each.step)]
         for each in (usual, odd)
     )
     terms = largest_terms(step_difference(rows, run.idle, before, after))
     words = [f"{term} {'+' if delta > 0 else '-'}{_time(abs(delta))}" for term, delta in terms]
-    return f"; against step {usual['step']}: {', '.join(words)}"
+    return f"; against step {usual.step}: {', '.join(words)}"
 
 
 def _time(time_ns: float | Fraction) -> str:

@@ -344,9 +344,8 @@ def open_parts(path: Path, name: str, rank: int, *, own: bool = False) -> TableP
         # Asked for each part again, and each time it is the whole metadata of another file.
         row_count = functools.cache(functools.partial(_row_count, file))
         parts = TableParts(file, STORED[name], None if own else row_count)
-        parquet = pq.ParquetFile(file)
-        _refuse_expansion(file, parquet.metadata)
-        what = _fault_of_columns(parquet.schema_arrow, STORED[name].schema())
+        _refuse_expansion(file, parts.parquet.metadata)
+        what = _fault_of_columns(parts.parquet.schema_arrow, STORED[name].schema())
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path / name, error) from error
     if what is not None:

@@ -30,6 +30,7 @@ class TableParts:
     Attributes:
         table: which one.
         offsets: the number of rows before each part, at least one, and at the end that of all.
+        parquet: the open file.
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class TableParts:
         self._file = file
         self._row_count = row_count
         # Nothing is read ahead, nor by threads of Arrow's, each of which keeps memory of its own.
-        self._parquet = pq.ParquetFile(file, pre_buffer=False)
-        groups = range(self._parquet.metadata.num_row_groups)
+        self.parquet = pq.ParquetFile(file, pre_buffer=False)
+        groups = range(self.parquet.metadata.num_row_groups)
         # A table without rows has one part, too: it says which columns there are.
-        counts = [self._parquet.metadata.row_group(group).num_rows for group in groups] or [0]
+        counts = [self.parquet.metadata.row_group(group).num_rows for group in groups] or [0]
         self.offsets: NDArray[np.int64] = np.cumsum([0, *counts])
 
     def __len__(self) -> int:
@@ -71,7 +72,7 @@ class TableParts:
         if not self.row_count:
             return self.table.schema(columns).empty_table()
         try:
-            found = self._parquet.read_row_group(part, columns=list(columns), use_threads=False)
+            found = self.parquet.read_row_group(part, columns=list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
             if is_shortage(error):
                 raise shortage(error, self._file) from error
@@ -92,12 +93,12 @@ class TableParts:
         Of a part without values, the least is above the greatest; where the file does not say
         what it holds, it may be anything.
         """
-        at = self._parquet.schema_arrow.get_field_index(column)
+        at = self.parquet.schema_arrow.get_field_index(column)
         least, greatest = np.full(len(self), -_FAR), np.full(len(self), _FAR)
         if not self.row_count:
             return greatest, least
-        for part in range(self._parquet.metadata.num_row_groups):
-            chunk = self._parquet.metadata.row_group(part).column(at)
+        for part in range(self.parquet.metadata.num_row_groups):
+            chunk = self.parquet.metadata.row_group(part).column(at)
             stats = chunk.statistics
             if chunk.path_in_schema != column or stats is None:
                 continue

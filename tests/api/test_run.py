@@ -361,13 +361,22 @@ def test_the_progress_that_readers_tell_ends_at_the_size_of_the_file(tmp_path: P
 # Tables
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     other = [kernel(90, 1, 99), copy(95, 1, 98, name="Memset (Device)")]
     flush = {"ph": "X", "cat": "overhead", "name": "Buffer Flush", "ts": 96, "dur": 1}
     flush |= {"pid": -1, "tid": 0}
     watts = {"ph": "C", "name": "power", "ts": 1, "args": {"W": 2.5}}
-    return load(trace(tmp_path, eventful(0), other, flush, watts, deviceProperties=[{"id": 0}]))
+    return load(
+        trace(
+            tmp_path_factory.mktemp("run"),
+            eventful(0),
+            other,
+            flush,
+            watts,
+            deviceProperties=[{"id": 0}],
+        )
+    )
 
 
 @pytest.mark.parametrize("name", TABLES)

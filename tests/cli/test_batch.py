@@ -48,11 +48,12 @@ def events(batch: int, length: int = 16) -> Iterator[Any]:
         yield kernel(at + 200, 20, ids + 1, name="multi_tensor_apply_kernel")
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> list[str]:
-    """Recordings at `SIZES`, as the command takes them."""
-    paths = [trace(tmp_path / f"b{batch}.json", *events(batch)) for batch in SIZES]
-    return [f"{batch}={path}" for batch, path in zip(SIZES, paths, strict=True)]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Stores of recordings at `SIZES`, as the command takes them."""
+    folder = tmp_path_factory.mktemp("sweep")
+    traces = {batch: trace(folder / f"b{batch}.json", *events(batch)) for batch in SIZES}
+    return [f"{b}={pyprof2.parse(path, folder / f'b{b}')}" for b, path in traces.items()]
 
 
 def answers(capsys: pytest.CaptureFixture[str]) -> dict[tuple[int, str], dict[str, Any]]:

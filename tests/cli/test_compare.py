@@ -43,12 +43,14 @@ def write(path: Path, *steps: list[Event], devices: object = None) -> Path:
     return path
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> tuple[Path, Path]:
-    """Kernels of 100 us against 150 and 160; the first step of each takes longer."""
-    a = write(tmp_path / "a.json", step(0, 700), *(step(n, 100) for n in range(1, 5)))
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Stores of kernels of 100 us against 150 and 160; the first step of each takes longer."""
+    folder = tmp_path_factory.mktemp("runs")
+    a = write(folder / "a.json", step(0, 700), *(step(n, 100) for n in range(1, 5)))
     slow = [step(n, 150 if n % 2 else 160) for n in range(1, 5)]
-    return a, write(tmp_path / "b.json", step(0, 800), *slow)
+    b = write(folder / "b.json", step(0, 800), *slow)
+    return pyprof2.parse(a, folder / "a"), pyprof2.parse(b, folder / "b")
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])

@@ -61,7 +61,7 @@ def test_arrow_knows_pandas_once_a_table_has_become_a_frame() -> None:
 def test_what_all_ranks_tell_of_one_alone_is_what_many_would(tmp_path: Path) -> None:
     for host in ("", "a"):
         store = parse(_trace(tmp_path, host), tmp_path / f"store-{host}")
-        names = ("clocks", "parts", "legs", "collectives")
+        names = ("clocks", "parts", "segments", "collectives")
         alone = {name: read_table(store, name).to_pylist() for name in names}
 
         write_job(store, [0], map)

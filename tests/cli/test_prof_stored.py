@@ -129,7 +129,8 @@ def test_no_kernel_is_read_for_what_is_stored(invoke: Invoke, store: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--by", "layer"], ["--by", "op", "--op", "mm"], ["--by", "kernel"]]
+    "options",
+    [[], ["--by", "layer"], ["--by", "op", "--op", "mm"], ["--by", "kernel"], ["--by", "step"]],
 )
 def test_a_table_of_what_is_stored_needs_no_pandas(store: Path, options: list[str]) -> None:
     code = (

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyprof2.api.run import parse
+from pyprof2.api.run import load, parse
 from pyprof2.cli import main
-from pyprof2.reports.ranks import VIEWS
+from pyprof2.reports.files import Target
+from pyprof2.reports.ranks import VIEWS, RanksQuery, show
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import complete, kernel, launch, op, trace
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyprof2.api.job import JobOfRanks
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("job")
     files = write(simulate(Job(3, slow={2: 1.2})), folder)
     return str(parse(files, folder / "job.pyprof2"))
+
+
+@pytest.fixture(scope="module")
+def ranks(store: str) -> JobOfRanks:
+    return load(store).ranks
 
 
 def _rows(text: str) -> list[dict[str, str]]:
@@ -135,9 +143,9 @@ def test_ranks_that_nothing_compares_are_said_to_be_so(
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_every_view_is_a_file_too(
-    store: str, view: str, form: str, capsys: pytest.CaptureFixture[str]
+    ranks: JobOfRanks, view: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["ranks", store, "--by", view, "--format", form]) == 0
+    show(ranks, RanksQuery(view, None, None, Target(form)))
 
     out = capsys.readouterr().out
     rows = _rows(out) if form == "csv" else json.loads(out)

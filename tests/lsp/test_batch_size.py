@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from pyprof2.lsp.batch_size import Candidate
 
 
+def replaced(text: Text, candidate: Candidate, batch: int) -> str:
+    """Return the text with another batch size."""
+    return text.replaced(candidate.start, candidate.stop, str(batch)).source
+
+
 def python(source: str) -> list[Candidate]:
     text = Text(source)
     tree = parsed(source)
@@ -58,7 +63,7 @@ def test_only_the_number_is_replaced(marked: str, kind: str) -> None:
 
     assert (found.kind, found.text, found.refusal) == (kind, number, "")
     assert found.value == int(number, 0)
-    assert batch_size.replaced(Text(before + number + after), found, 64) == f"{before}64{after}"
+    assert replaced(Text(before + number + after), found, 64) == f"{before}64{after}"
 
 
 REFUSED = {
@@ -123,7 +128,7 @@ def test_of_yaml_only_the_number_is_replaced(marked: str) -> None:
     (found,) = batch_size.in_yaml(text)
 
     assert (found.text, found.value) == ("32", 32)
-    assert batch_size.replaced(text, found, 64) == f"{before}64{after}"
+    assert replaced(text, found, 64) == f"{before}64{after}"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,7 @@ def test_an_edit_of_a_real_file_changes_one_line() -> None:
     source = "".join(f"x{at} = {at}  # é😀\n" for at in range(50)) + "batch_size = 32\n" * 1
     (found,) = python(source)
 
-    new = batch_size.replaced(Text(source), found, 4096)
+    new = replaced(Text(source), found, 4096)
 
     changed = [d for d in difflib.ndiff(source.splitlines(), new.splitlines()) if d[0] in "+-"]
     assert changed == ["- batch_size = 32", "+ batch_size = 4096"]

@@ -36,17 +36,26 @@ def product(at: int, dur: int, name: str = VECTOR) -> list[Event]:
     return [op("aten::mm", at, 20, **SQUARE), *launched(at + 1, 1, at=at + 30, dur=dur, name=name)]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks: one with a step of 60 us on an H100, one with two products on a V100."""
+    folder = tmp_path_factory.mktemp("store")
     source = [frame("/w/a.py(1): f", 0, 40)]
-    trace(tmp_path / "rank0.json", source, step(3, 0, 50), product(0, 30), deviceProperties=[H100])
+    trace(folder / "rank0.json", source, step(3, 0, 50), product(0, 30), deviceProperties=[H100])
     again = [
         *launched(301, 2, at=330, dur=100, name="mystery"),
         copy(450, 10, 3, name="Memcpy HtoD"),
     ]
-    trace(tmp_path / "rank1.json", product(0, 200), again, deviceProperties=[V100])
-    return parse(tmp_path, tmp_path / "s.pyprof2")
+    trace(folder / "rank1.json", product(0, 200), again, deviceProperties=[V100])
+    parse(folder, folder / "s.pyprof2")
+    return folder
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    """Return a copy of it that a test may change."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "s.pyprof2"
 
 
 def test_the_fields_of_results_are_the_columns_of_their_tables() -> None:
@@ -217,7 +226,7 @@ def test_results_are_of_a_rank_of_several_recordings_too(tmp_path: Path) -> None
     assert {name: read_table(made, name).num_rows for name in RESULTS} == {
         "summary": 1, "ledger": 7, "utilization": 1, "steps": 0, "clocks": 1,
         # Of each recording the kernel, the call, the op on the host, and what is outside of it.
-        "lines": 8, "parts": 0, "legs": 0,
+        "lines": 8, "parts": 0, "segments": 0,
         # Both kernels have all in common, and no launch that would lead to an op; none was late.
         "sums": 1, "sum_calls": 0, "idle_sums": 0, "device_use": 1,
     }  # fmt: skip

@@ -292,16 +292,29 @@ def spans_of_worker(folder: Path, *names: str, rank: int | None = 0) -> list[Pat
 WORKER = ("worker0.1600000000123.pt.trace.json", "worker0.1600001000123.pt.trace.json")
 
 
-@pytest.mark.parametrize("rank", [None, 0, 3])
-@pytest.mark.parametrize("order", ["folder", "given", "reversed"])
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(WORKER, id="the plugin's"),
-        pytest.param(("a_7.9.pt.trace.json", "a_7.10.pt.trace.json"), id="other digits"),
-        pytest.param(("w.pt.trace.json", "w.5.pt.trace.json"), id="one without"),
-    ],
+DIGITS, ONE_WITHOUT = (
+    tuple(f"{name}.pt.trace.json" for name in names)
+    for names in (("a_7.9", "a_7.10"), ("w", "w.5"))
 )
+
+
+@pytest.fixture(scope="module")
+def worker_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the store of two spans of a worker."""
+    folder = tmp_path_factory.mktemp("worker")
+    spans_of_worker(folder, *WORKER)
+    return parse(folder, folder / "store")
+
+
+# Each two of names, order and rank meet once.
+@pytest.mark.parametrize(
+    ("names", "order", "rank"),
+    [
+        (WORKER, "folder", None), (WORKER, "given", 0), (WORKER, "reversed", 3),
+        (DIGITS, "folder", 0), (DIGITS, "given", 3), (DIGITS, "reversed", None),
+        (ONE_WITHOUT, "folder", 3), (ONE_WITHOUT, "given", None), (ONE_WITHOUT, "reversed", 0),
+    ],
+)  # fmt: skip
 def test_the_spans_of_a_worker_are_one_rank(
     tmp_path: Path, names: tuple[str, str], order: str, rank: int | None
 ) -> None:
@@ -329,10 +342,13 @@ def test_the_spans_of_a_worker_are_one_rank(
     ("span", "idle_us"), [([], 40), (["--span", "0"], 50), (["--span", "all"], 90)]
 )
 def test_idle_time_and_lines_are_of_the_latest_span_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], span: list[str], idle_us: int
+    worker_store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    span: list[str],
+    idle_us: int,
 ) -> None:
-    spans_of_worker(tmp_path, *WORKER)
-    store = str(parse(tmp_path, tmp_path / "store"))
+    store = str(worker_store)
 
     def total(command: str, column: str) -> int:
         assert main([command, store, *span, "--format", "json"]) == 0
@@ -386,10 +402,9 @@ def test_memory_is_of_the_latest_span_too(
 
 
 def test_a_profile_is_of_the_latest_span_unless_others_are_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    worker_store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spans_of_worker(tmp_path, *WORKER)
-    store = parse(tmp_path, tmp_path / "store")
+    store = worker_store
     run = load(store)
 
     def kernels(**span: Any) -> list[tuple[int, str]]:

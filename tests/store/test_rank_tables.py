@@ -18,21 +18,40 @@ ROOTED = ("kernels", "copies", "ops", "memory", "idle", "idle_sums", "summary")
 NOT_REMADE = ("sums", "sum_calls")
 
 
-@pytest.fixture
-def recording(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two kernels with a late host between them, below frames of two folders."""
     frames = [frame("/w/a.py(1): f", 0, 90), frame("/x/b.py(2): g", 1, 80)]
     first = launched(10, 5, at=20, dur=9, name="ampere_sgemm")
     second = launched(60, 6, at=70, dur=9, name="ampere_sgemm")
-    return trace(tmp_path / "a.json", frames, op("a", 8, 10), op("b", 50, 20), first, second)
+    return trace(
+        tmp_path_factory.mktemp("frames") / "a.json",
+        frames,
+        op("a", 8, 10),
+        op("b", 50, 20),
+        first,
+        second,
+    )
+
+
+@pytest.fixture(scope="module")
+def store(recording: Path) -> Path:
+    """Return its store."""
+    return parse(recording, recording.with_suffix(".pyprof2"))
+
+
+@pytest.fixture(scope="module")
+def rooted(recording: Path) -> list[Path]:
+    """Return its stores with two folders of the user's own code."""
+    return [
+        parse(recording, recording.with_suffix(f".{root}"), source_root=f"/{root}")
+        for root in ("w", "x")
+    ]
 
 
 @pytest.mark.parametrize("name", ROOTED)
-def test_another_root_gives_what_a_store_made_with_it_has(recording: Path, name: str) -> None:
-    made, other = (
-        parse(recording, recording.with_suffix(f".{root}"), source_root=f"/{root}")
-        for root in ("w", "x")
-    )
+def test_another_root_gives_what_a_store_made_with_it_has(rooted: list[Path], name: str) -> None:
+    made, other = rooted
 
     found = RankTables(made, 0, source_root="/x").read(name)
 
@@ -41,9 +60,7 @@ def test_another_root_gives_what_a_store_made_with_it_has(recording: Path, name:
 
 
 @pytest.mark.parametrize("name", NOT_REMADE)
-def test_stored_sums_are_not_made_anew(recording: Path, name: str) -> None:
-    store = parse(recording, recording.with_suffix(".pyprof2"))
-
+def test_stored_sums_are_not_made_anew(store: Path, name: str) -> None:
     found = RankTables(store, 0, device="H100 SXM", source_root="/x").read(name)
 
     assert found.num_rows
@@ -51,10 +68,7 @@ def test_stored_sums_are_not_made_anew(recording: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_the_tables_are_those_of_the_store_where_nothing_is_named(
-    recording: Path, name: str
-) -> None:
-    store = parse(recording, recording.with_suffix(".pyprof2"))
+def test_the_tables_are_those_of_the_store_where_nothing_is_named(store: Path, name: str) -> None:
     by_device, by_root = {"kernels", "copies", "utilization"}, set(ROOTED)
 
     assert RankTables(store, 0).is_as_stored(name)
@@ -66,8 +80,8 @@ def test_the_tables_are_those_of_the_store_where_nothing_is_named(
     )
 
 
-def test_sums_of_idle_time_that_were_not_stored_are_made(recording: Path) -> None:
-    store = parse(recording, recording.with_suffix(".pyprof2"))
+def test_sums_of_idle_time_that_were_not_stored_are_made(recording: Path, tmp_path: Path) -> None:
+    store = parse(recording, tmp_path / "store")
     tables = RankTables(store, 0)
     stored = tables.read("idle_sums").to_pylist()
 

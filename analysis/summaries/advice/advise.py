@@ -60,7 +60,7 @@ def advise(
         override: a device's name, or a file that describes one, to use instead of the recorded.
 
     Returns:
-        The table `ADVICE`: one row per rank and rule; those that fire, the largest stake first,
+        The table `ADVICE`: one row per rank and rule; those that fire, the largest gain first,
         then the unknown and the silent ones. And the joint bounds, see `gain_bound`, a row per
         rank.
     """
@@ -79,9 +79,10 @@ def advice_of_facts(facts_of_each: Iterable[RankFacts]) -> tuple[pd.DataFrame, p
         rows += [_row(facts, rule, each) for rule, each in found]
         bounds.append(gain_bound(facts, found))
     frame = pd.DataFrame(rows, columns=ADVICE.names).astype(_TYPES)
-    order = frame.assign(
-        status=frame["status"].map(_ORDER.index), at_stake_hi_ns=-frame["at_stake_hi_ns"].fillna(-1)
-    ).sort_values(["rank", "status", "at_stake_hi_ns"], kind="stable")
+    worth = frame["expected_ns"].fillna(frame["at_stake_hi_ns"]).fillna(-1)
+    order = frame.assign(status=frame["status"].map(_ORDER.index), worth=-worth).sort_values(
+        ["rank", "status", "worth"], kind="stable"
+    )
     columns = ["rank", "devices", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
     return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
 
@@ -149,8 +150,9 @@ def _row(facts: RankFacts, rule: Rule, found: RuleFinding | None) -> dict[str, A
     if found is None:
         return {"rank": facts.rank, "rule": rule.slug, "status": SILENT}
     severity = "info"
-    if found.hi_ns is not None:
-        share = facts.share(found.hi_ns)
+    worth_ns = found.hi_ns if found.expected_ns is None else found.expected_ns
+    if worth_ns is not None:
+        share = facts.share(worth_ns)
         severity = "high" if share >= _HIGH_PCT else "medium" if share >= _MEDIUM_PCT else "low"
     return {
         "rank": facts.rank,
@@ -265,8 +267,14 @@ def alike(findings: pd.DataFrame) -> list[dict[str, Any]]:
         `least_ns`, the smallest of their largest stakes. In the order of `advise` in each status.
     """
     statuses = list(dict.fromkeys(findings["status"]))
-    found = sorted(_groups(findings), key=lambda row: -(row["at_stake_hi_ns"] or 0))
+    found = sorted(_groups(findings), key=lambda row: -_worth_ns(row))
     return sorted(found, key=lambda row: statuses.index(row["status"]))
+
+
+def _worth_ns(row: Mapping[str, Any]) -> int:
+    """Return what a remedy is expected to gain, at most where that is not known; 0: no time."""
+    expected_ns = row["expected_ns"]
+    return (row["at_stake_hi_ns"] if expected_ns is None else expected_ns) or 0
 
 
 def _groups(findings: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, RankFacts, ends, flags, is_pinned
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, most_of, unknown
 from pyprof2.analysis.summaries.advice.without import blocks_around
-from pyprof2.units import counted, format_bytes
+from pyprof2.units import counted, format_bytes, format_time
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LOADING_PCT: Final = 5
 HOST_BOUND_PCT: Final = 10
 STRETCH_GAPS: Final = 20
+PAUSE_NS: Final = 500_000
+"""A gap this long is no launch that comes late: launching takes up to some tens of us."""
 REPEATS: Final = 3
 REPLAY_GAP_NS: Final = 2_000
 """The rest of a gap when a CUDA graph launches the kernel after it."""
@@ -37,11 +39,15 @@ _BOUND_CAUSES: Final = (
 )  # fmt: skip
 _QUEUED: Final = ("kernel_gap", "graph_gap")
 _REPLAYS: Final = re.compile("GraphLaunch")
+_PAUSES: Final = ("host_op", "host_python")
 _BREAKING: Final = ("sync", "allocator", "data_loading")
 _SILENT_HOST: Final = ("host_unrecorded", "host_python")
 _BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
 _BY_THREAD: Final = "the time in it of the thread that holds the steps"
-_BY_STRETCHES: Final = "the shorter of these stretches and all idle time due to the host"
+_PAUSE_LESS: Final = (
+    "less work on that line and in those ops, or on a thread or in a process beside"
+)
+_BY_STRETCHES: Final = "the shorter of these times and all idle time due to the host"
 _RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data")'
 
 _REPLAYED: Final = "a replay of the recording without them"
@@ -186,10 +192,15 @@ def allocator(facts: RankFacts) -> RuleFinding | None:
     `cudaMalloc` and `cudaFree` wait for the device. In the first step they are usual, and once in a
     later one: the first batch of another shape.
     """
-    idle = facts.idle_of("allocator")
-    if facts.share(idle["time_ns"].sum()) < LEAST_PCT:
+    idle, every = facts.idle_of("allocator"), facts.calls_of("allocator")
+    # The remedy may spare those of the first step, too.
+    most_ns = int(idle["time_ns"].sum())
+    if facts.replay is not None:
+        gain_ns = facts.replay.gain_ns(*merged(*ends(every)))
+        most_ns = max(most_ns, facts.devices_count * gain_ns)
+    if facts.share(most_ns) < LEAST_PCT:
         return None
-    calls = facts.calls_of("allocator")
+    calls, words = every, counted(len(every), "call")
     if facts.has_steps:
         # Without the first step of the program; a number says that the only step is a later one.
         steps = facts.steps
@@ -201,21 +212,15 @@ def allocator(facts: RankFacts) -> RuleFinding | None:
         idle = idle[time_within(*later, begin, begin + 1) > 0]
         count = len(later[0])
         own = np.searchsorted(later[0], calls["start_ns"].to_numpy("int64"), "right")
-        comes_again = len(np.unique(own)) >= min(_STEPS_AGAIN, count)
-        share = facts.share(idle["time_ns"].sum())
-        if not count or not comes_again or share < LEAST_PCT:
+        if not count or len(np.unique(own)) < min(_STEPS_AGAIN, count):
             return None
         words = f"{len(calls) / count:.1f} calls in a step"
-    else:
-        words = counted(len(calls), "call")
-    share = facts.share(idle["time_ns"].sum())
-    text = f"{share:.1f} % of the time in calls that allocate or release memory: {words}"
     removed = merged(*ends(calls))
-    evidence = {"launches": longest(calls, "launch_id")}
-    # The remedy may spare those of the first step, too.
-    every = facts.calls_of("allocator")
     around = removed if facts.replay is None else blocks_around(facts, every, wide=True)
     gains = _gains_of_waits(facts, calls, removed, around)
+    share = facts.share(max(int(idle["time_ns"].sum()), gains[1] if gains else 0))
+    text = f"{share:.1f} % of the time in calls that allocate or release memory: {words}"
+    evidence = {"launches": longest(calls, "launch_id")}
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
     found = _as_replayed(facts, found, gains, around)
     if facts.has_steps:
@@ -271,41 +276,71 @@ def pageable_copies(facts: RankFacts) -> RuleFinding | None:
 
 
 def host_bound(facts: RankFacts) -> RuleFinding | None:
-    """The device is done before the host has launched the next kernel, many times in a row.
+    """The device is done before the host has launched the next kernel.
 
+    Many times in a row, kernels are too short for what Python and PyTorch need to launch them.
     Kernels in between that were launched in time do not end a row; a wait, an allocation, a batch
-    or a new step does.
+    or a new step does. A CUDA graph launches them together: about 2 us are left of each gap. That
+    is sure only where the same kernels come again in three steps or more, with no call in between
+    that a graph cannot hold.
 
-    Kernels are too short for what Python and PyTorch need to launch them. A CUDA graph launches
-    them together: about 2 us are left of each gap. That is sure only where the same kernels come
-    again in three steps or more, with no call in between that a graph cannot hold.
+    Otherwise the host is fast enough but for some pauses, in Python or in an op: their line and
+    ops are named, and graphs do not help.
     """
     idle = facts.idle_of(*_BOUND_CAUSES)
     share = facts.share(idle["time_ns"].sum())
     if share < HOST_BOUND_PCT:
         return None
-    gaps = _stretches(facts)
-    if gaps.empty:
-        return None
-    by = gaps.groupby("stretch")
-    longest = gaps[gaps["stretch"] == by["host_ns"].sum().idxmax()]
-    expected_ns = int(gaps["host_ns"].sum())
-    spans = (by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64"))
-    # Where the host is ahead at last, it stays ahead: gaps outside of the stretches go, too.
-    hi_ns = max(expected_ns, min(union_length(*spans), facts.host_idle_ns))
-    own = idle[idle["gap_id"].isin(gaps["gap_id"])]
-    words = ", ".join(tops(own, "op")) or "no op"
-    text = (
-        f"{share:.1f} % of the time the device waited for launches, "
-        f"{facts.share(expected_ns):.1f} % in {counted(by.ngroups, 'stretch', 'stretches')} "
-        f"of {STRETCH_GAPS} gaps or more, the longest before kernels "
-        f"{longest['kernel_id'].iloc[0]} to {longest['kernel_id'].iloc[-1]}; most in {words}"
+    gaps = _host_gaps(facts)
+    gaps = gaps[gaps["in_stretch"] | gaps["is_pause"]]
+    stretches, pauses = gaps[gaps["in_stretch"]], gaps[gaps["is_pause"]]
+    paused_ns, alone_ns = (
+        int(each["pause_ns"].sum()) for each in (pauses, pauses[~pauses["in_stretch"]])
     )
+    expected_ns = int(stretches["host_ns"].sum()) + alone_ns
+    if stretches.empty and facts.share(paused_ns) < HOST_BOUND_PCT:
+        return None
+    by = stretches.groupby("stretch")
+    spans = by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64")
+    own = idle[idle["gap_id"].isin(gaps["gap_id"])]
+    paused = ends(own[own["cause"].isin(_PAUSES)].rename(columns={"time_ns": "dur_ns"}))
+    removed = merged(*map(np.concatenate, zip(spans, paused, strict=True)))
+    # Where the host is ahead at last, it stays ahead: gaps outside of the stretches go, too.
+    most_ns = min(union_length(*removed) + _hidden_ns(facts, pauses), facts.host_idle_ns)
+    hi_ns = max(expected_ns, most_ns)
+    words, evidence = _gaps_in_words(facts, pauses, stretches)
+    text = ", ".join((f"{share:.1f} % of the time the device waited for launches", *words))
+    # Less work in pauses is sure to gain nothing: the host may do it elsewhere.
+    is_paused = 2 * paused_ns > expected_ns
+    lo_ns = 0 if is_paused else _replayable_ns(facts, stretches)
     return RuleFinding(
-        text, hi_ns, _replayable_ns(facts, gaps), expected_ns,
+        f"{text}; most in {', '.join(tops(own, 'op')) or 'no op'}", hi_ns, lo_ns, expected_ns,
         most_of(_BY_STRETCHES, hi_ns, expected_ns),
-        {"kernels": longest["kernel_id"].dropna()}, top_line(own), removed=spans,
+        {"kernels": evidence.dropna()}, top_line(own), removed=removed,
+        remedy=_PAUSE_LESS if is_paused else None,
     )  # fmt: skip
+
+
+def _gaps_in_words(
+    facts: RankFacts, pauses: pd.DataFrame, stretches: pd.DataFrame
+) -> tuple[list[str], pd.Series]:
+    """Return what the gaps of the host are, and the kernels after the ones to look at first."""
+    words = []
+    kernels = pauses.sort_values("pause_ns", ascending=False, kind="stable")["kernel_id"]
+    if len(pauses):
+        words.append(
+            f"{facts.share(pauses['pause_ns'].sum()):.1f} % in {counted(len(pauses), 'pause')} of "
+            f"Python or of ops, the longest of {format_time(int(pauses['pause_ns'].max()))}"
+        )
+    if len(stretches):
+        by = stretches.groupby("stretch")
+        kernels = stretches.loc[stretches["stretch"] == by["host_ns"].sum().idxmax(), "kernel_id"]
+        words.append(
+            f"{facts.share(stretches['host_ns'].sum()):.1f} % in "
+            f"{counted(by.ngroups, 'stretch', 'stretches')} of {STRETCH_GAPS} gaps or more, the "
+            f"longest before kernels {kernels.iloc[0]} to {kernels.iloc[-1]}"
+        )
+    return words, kernels
 
 
 def recompilation(facts: RankFacts) -> RuleFinding | None:
@@ -428,15 +463,17 @@ def _deleted_work(facts: RankFacts, names: re.Pattern[str], text: str) -> RuleFi
     )
 
 
-def _stretches(facts: RankFacts) -> pd.DataFrame:
-    """Return the gaps of stretches that are long enough, in order, each with its `stretch`.
+def _host_gaps(facts: RankFacts) -> pd.DataFrame:
+    """Return the gaps that the host is to blame for, in order, each with its `stretch`.
 
-    Gaps that only the device needs, from one kernel in its queue to the next, are not looked at,
-    nor are those while a graph is launched already.
+    `in_stretch` are those of stretches that are long enough, `is_pause` those in which Python or an
+    op took long. Gaps that only the device needs, from one kernel in its queue to the next, are not
+    looked at, nor are those while a graph is launched already.
     """
     idle = facts["idle"]
     own = idle.sort_values("start_ns").assign(
         host_ns=idle["time_ns"].where(idle["cause"].isin(_BOUND_CAUSES), 0),
+        pause_ns=idle["time_ns"].where(idle["cause"].isin(_PAUSES), 0),
         end_ns=idle["start_ns"] + idle["time_ns"],
         breaks=idle["cause"].isin(_BREAKING),
         device=idle["device"].fillna(-1),
@@ -445,7 +482,7 @@ def _stretches(facts: RankFacts) -> pd.DataFrame:
     own = own[~replays]
     gaps = own.groupby(["device", "gap_id"], as_index=False).agg(
         start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), step=("step", "last"),
-        host_ns=("host_ns", "sum"),
+        host_ns=("host_ns", "sum"), pause_ns=("pause_ns", "sum"),
         breaks=("breaks", "any"), kernel_id=("kernel_id", "first"),
     )  # fmt: skip
     gaps = gaps.sort_values(["device", "start_ns"], ignore_index=True)
@@ -454,16 +491,38 @@ def _stretches(facts: RankFacts) -> pd.DataFrame:
     new = ~counts | (place != place.shift()).any(axis=1)
     gaps = gaps.assign(stretch=new.cumsum())[counts.to_numpy()]
     size = gaps.groupby("stretch")["gap_id"].transform("size")
-    return gaps[size >= STRETCH_GAPS]
+    return gaps.assign(in_stretch=size >= STRETCH_GAPS, is_pause=gaps["pause_ns"] >= PAUSE_NS)
+
+
+def _hidden_ns(facts: RankFacts, pauses: pd.DataFrame) -> int:
+    """Return how long the host was in pauses while the device still worked, at most.
+
+    A pause ends in the launch of the kernel after it, and begins in the thread's launch before.
+    """
+    calls = facts["launches"].sort_values(["pid", "tid", "start_ns"], kind="stable")
+    calls = calls[calls["launch_id"].isin(_work_of(facts)["launch_id"].dropna()).to_numpy(bool)]
+    last = (calls["start_ns"] + calls["dur_ns"]).groupby([calls["pid"], calls["tid"]], dropna=False)
+    since = pd.Series((calls["start_ns"] - last.shift()).to_numpy(), calls["launch_id"].to_numpy())
+    work = _work_of(facts).set_index("kernel_id")["launch_id"]
+    took = since.reindex(work.reindex(pauses["kernel_id"].dropna())).to_numpy("float64")
+    inside = pauses.loc[pauses["kernel_id"].notna(), "pause_ns"].to_numpy("float64")
+    return int(np.nansum(np.maximum(took - inside, 0)))
+
+
+def _work_of(facts: RankFacts) -> pd.DataFrame:
+    columns = ["kernel_id", "kernel_short", "launch_ns", "launch_id"]
+    return pd.concat([facts[name][columns] for name in ("kernels", "copies")])
 
 
 def _replayable_ns(facts: RankFacts, gaps: pd.DataFrame) -> int:
     """Return what graphs gain at least: in stretches that come again, and that a graph can hold."""
     if facts.is_coupled or not facts.has_steps:
         return 0
-    columns = ["kernel_id", "kernel_short", "launch_ns"]
-    work = pd.concat([facts[name][columns] for name in ("kernels", "copies")])
-    rows = gaps.dropna(subset="kernel_id").merge(work, on="kernel_id").sort_values("start_ns")
+    rows = (
+        gaps.dropna(subset="kernel_id")
+        .merge(_work_of(facts), on="kernel_id")
+        .sort_values("start_ns")
+    )
     by = rows.groupby("stretch")
     each = by.agg(first=("launch_ns", "min"), last=("launch_ns", "max"), step=("step", "first"))
     each["names"] = by["kernel_short"].agg(lambda names: hash(tuple(map(str, names))))

@@ -19,13 +19,14 @@ RULES: Final = (
     Rule(
         "host-bound", "The host is too slow for the device",
         "ops, Python, launches and what was not recorded leave the device idle for 10 % of the "
-        "time or more, and there is a stretch of 20 such gaps",
+        "time or more, with a stretch of 20 such gaps; or ops and Python do, in gaps of 0.5 ms",
         "torch.compile(mode='reduce-overhead') or CUDA graphs, larger batches, fused ops",
         host.host_bound,
     ),
     Rule(
         "allocator", "Memory is allocated again and again",
-        "idle time of the allocator is 1 % or more, in two steps or more after the first",
+        "idle time of the allocator, or what a replay without it gains, is 1 % or more, in two "
+        "steps or more after the first",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, no empty_cache() in the loop, the same "
         "shapes in every step, a limit on the workspaces of convolutions",
         host.allocator,

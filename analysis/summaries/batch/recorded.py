@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.tags import tagged_bytes
-from pyprof2.analysis.time.step_times import step_windows_of
+from pyprof2.analysis.time.step_times import timed_steps
 from pyprof2.signatures import Input, Scalar, Tensor, parse_inputs
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ class Recorded:
 
 def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
     """Return what the tables of one rank say; see `INPUT`."""
-    windows = step_windows_of(tables["steps"].to_pandas())
+    windows = timed_steps(tables["steps"])
     # All but the first, where there are more.
-    steps = windows["step"].tolist()
+    steps = [window.step for window in windows]
     steps = steps[1:] or steps
     is_gpu = tables["kernels"].num_rows > 0
     ops = tables["ops"].to_pandas()
@@ -119,15 +119,15 @@ def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
     structures, tensors = _of_signatures(signatures)
     typical = (work - work.median()).abs().idxmin() if len(work) else None
     calls = _calls(rows[rows["step"] == typical], ops, structures)
-    chosen = windows[windows["step"].isin(steps)]
-    ends = chosen["start_ns"] + chosen["dur_ns"]
-    span = None if chosen.empty else (int(chosen["start_ns"].min()), int(ends.max()))
+    chosen = [window for window in windows if window.step in steps]
+    ends = [window.start_ns + window.dur_ns for window in chosen]
+    span = (min(window.start_ns for window in chosen), max(ends)) if chosen else None
     device, capacity = _device(tables, is_gpu=is_gpu)
     return Recorded(
         batch=batch,
         parts=by_step.median() if len(by_step) else pd.Series(dtype=float),
         work_ns=[int(time) for time in work],
-        step_ns=[int(time) for time in chosen["dur_ns"]],
+        step_ns=[window.dur_ns for window in chosen],
         is_gpu=is_gpu,
         calls=calls,
         tensors=tensors,

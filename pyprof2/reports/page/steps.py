@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.time.step_parts import BUSY, HOST_PARTS, IDLE
-from pyprof2.analysis.time.step_times import median_step, outlier_steps, step_windows_of
+from pyprof2.analysis.time.step_times import median_step, outlier_steps, timed_steps
 from pyprof2.reports.page.host import parts_of_host
 from pyprof2.reports.page.values import from_zero, table
 from pyprof2.reports.steps import outlier_notes
@@ -33,8 +34,8 @@ def steps_of(
     mfu = steps[["rank", "step"]].merge(
         use.astype({"rank": "int64", "step": "int64"}), on=["rank", "step"], how="left"
     )
-    odd = set(outlier_steps(step_windows_of(steps))[["rank", "start_ns"]].itertuples(index=False))
-    windows = list(steps[["rank", "start_ns"]].itertuples(index=False))
+    odd = {each.window[:2] for each in outlier_steps(timed_steps(steps))}
+    windows = list(zip(steps["rank"].tolist(), steps["start_ns"].tolist(), strict=True))
     notes = outlier_notes(run)
     frame = pd.DataFrame(
         {
@@ -47,7 +48,7 @@ def steps_of(
             "utilization": steps["gpu_utilization_pct"],
             "mfu": mfu["mfu_pct"],
             "outlier": [window in odd for window in windows],
-            "note": pd.Series([notes.get(tuple(w)) for w in windows], dtype=object),
+            "note": pd.Series([notes.get(w) for w in windows], dtype=object),
         }
     )
     return table(frame)
@@ -116,14 +117,13 @@ def part_label(part: str) -> str:
 
 def steps_apart(run: Run) -> dict[int, list[int]]:
     """Return the first, the median and the slowest step of each rank, and unusual ones."""
-    windows = step_windows_of(run.steps)
-    odd = outlier_steps(windows).groupby("rank").head(_ODD)
+    windows = timed_steps(run.steps)
+    odd = [each.window for each in outlier_steps(windows)]
     found = {}
-    for rank in sorted(set(windows["rank"].tolist())):
-        own = windows[windows["rank"] == rank]
-        numbers = own["step"].tolist()
-        slowest = numbers[int(own["dur_ns"].to_numpy().argmax())]
-        unusual = odd.loc[odd["rank"] == rank, "step"].tolist()
-        usual = int(median_step(own, rank)["step"])
-        found[rank] = sorted({numbers[0], usual, slowest, *unusual})
+    for rank in sorted({window.rank for window in windows}):
+        own = [window for window in windows if window.rank == rank]
+        unusual = [window for window in odd if window.rank == rank][:_ODD]
+        slowest = max(own, key=attrgetter("dur_ns"))
+        apart = (own[0], median_step(own, rank), slowest, *unusual)
+        found[rank] = sorted({window.step for window in apart})
     return found

@@ -5,6 +5,7 @@ Activities are boxes, merged where one could not see them apart; Perfetto shows 
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.time.slices import merge_short
-from pyprof2.analysis.time.step_times import median_step, step_windows_of
+from pyprof2.analysis.time.step_times import median_step, timed_steps
 from pyprof2.columns import as_pandas
 from pyprof2.reports.page.host import lanes, recorded_windows
 from pyprof2.reports.page.values import text_column
@@ -64,21 +65,19 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
         on_devices = (_whole(run, row) for row in run.idle_windows.to_dict("records"))
         yield from recorded_windows(run) if run.summary["no_gpu"] else on_devices
         return
-    windows = step_windows_of(run.steps)
+    windows = timed_steps(run.steps)
     first: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for device in devices:
-        own = windows[windows["rank"] == device["rank"]]
-        if own.empty:
-            continue
-        usual = median_step(own, int(device["rank"]))["start_ns"]
-        slowest = own.loc[own["dur_ns"].idxmax(), "start_ns"]
-        for each in own.to_dict("records"):
-            why = {usual: "median", slowest: "slowest"}.get(each["start_ns"], "step")
+        own = [window for window in windows if window.rank == device["rank"]]
+        usual = median_step(windows, device["rank"])
+        slowest = max(own, key=attrgetter("dur_ns"))
+        known = {usual.start_ns: "median", slowest.start_ns: "slowest"}
+        for each in own:
+            why = known.get(each.start_ns, "step")
             window = {
-                "rank": int(device["rank"]), "device": _number(device["device"]),
-                "step": int(each["step"]), "why": why, "start_ns": int(each["start_ns"]),
-                "end_ns": int(each["start_ns"] + each["dur_ns"]),
+                "rank": each.rank, "device": _number(device["device"]), "step": each.step,
+                "why": why, "start_ns": each.start_ns, "end_ns": each.start_ns + each.dur_ns,
             }  # fmt: skip
             (others if why == "step" else first).append(window)
     yield from first

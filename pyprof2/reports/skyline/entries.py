@@ -19,7 +19,7 @@ from pyprof2.analysis.summaries.utilization import PHASE_INPUT, phase_utilizatio
 from pyprof2.analysis.time import line_ops
 from pyprof2.analysis.time.line_tree import NO_OP, StackLines
 from pyprof2.analysis.time.lines import INPUT, invocations
-from pyprof2.analysis.time.step_times import median_step, step_windows_of
+from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
 from pyprof2.columns import lookup
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
@@ -151,14 +151,14 @@ class Entries:
             UsageError: there is no such step, or no work in the ledger.
         """
         number = step
-        if step is None and not self._windows.empty:
-            number = int(median_step(self._windows, self._rank.rank)["step"])
+        if step is None and self._windows:
+            number = median_step(self._windows, self._rank.rank).step
         steps = None if number is None else (number, number)
         profile = self._run.line_profile(LineQuery(ledger, steps=steps, rank=self._rank.rank))
         if not profile.steps:
             msg = f"{self._run.path}: no op and no kernel is recorded, so there is no time report"
             raise UsageError(msg)
-        own = self._windows[self._windows["step"] == number]
+        own = (each.dur_ns for each in self._windows if each.step == number)
         calls = invocations(self._rank.several(INPUT), profile.ledger, number).to_pylist()
         entries = [
             TimeEntry(
@@ -176,13 +176,12 @@ class Entries:
             profile.ledger,
             number,
             profile.total_ns,
-            None if number is None or own.empty else int(own["dur_ns"].iloc[0]),
+            next(own, None),
         )
 
     @cached_property
-    def _windows(self) -> pd.DataFrame:
-        windows = step_windows_of(self._run.steps)
-        return windows[windows["rank"] == self._rank.rank]
+    def _windows(self) -> list[TimedStep]:
+        return timed_steps(self._rank.read("steps", TimedStep._fields))
 
     def phases(self, step: int | None) -> tuple[list[dict[str, Any]], float | None]:
         """Return how busy the phases of a step were, and the share of Tensor Cores in it.

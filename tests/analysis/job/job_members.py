@@ -1,10 +1,17 @@
-"""Members of collectives to test with: a test states what matters, the rest is filled in."""
+"""Members of collectives to test with: a test states what matters, the rest is filled in.
+
+And what shows that a graph of them is whole.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.job.job_graph import JobGraph
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "rank": 0, "step": None, "start_ns": 0, "dur_ns": 1, "issued_ns": None, "stream": 7,
@@ -51,3 +58,8 @@ def traces(count: int, **fields: Any) -> pd.DataFrame:
     } | fields  # fmt: skip
     whole = dict.fromkeys(("world_size", "start_ns", "end_ns", "unix_ns"), "Int64")
     return pd.DataFrame([{"rank": rank} | row for rank in range(count)]).astype(whole)
+
+
+def replay_error_ns(job: JobGraph) -> int:
+    """Return how far any start of the replay is from the recording; 0, or the graph is wrong."""
+    return int(np.abs(job.recorded.start - job.start).max(initial=0))

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 LAG_US, PAUSE_US = 45.0, 20_000.0
 
 
-@pytest.fixture(params=["one graph", "legs"])
+@pytest.fixture(params=["one graph", "segments"])
 def is_large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether three ranks are many."""
-    legs: bool = request.param == "legs"
-    if legs:
+    segments: bool = request.param == "segments"
+    if segments:
         for module in (job_module, many_ranks):
             monkeypatch.setattr(module, "MANY_RANKS", 3)
         monkeypatch.setattr(job_module, "MOST_REPLAYED", 0)
-    return legs
+    return segments
 
 
 def _found(job: Job, folder: Path) -> JobOfRanks:

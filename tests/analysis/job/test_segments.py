@@ -1,4 +1,4 @@
-"""Jobs of many ranks by legs: by hand, and the same as one graph of all kernels, to the ns."""
+"""Jobs of many ranks by segments: by hand, and the same as one graph of all kernels, to the ns."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def _store(job: Job, folder: Path) -> Path:
 
 
 def _both(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[JobOfRanks, JobOfRanks]:
-    """Return a job by its legs, and as one graph."""
+    """Return a job by its segments, and as one graph."""
     store = _store(job, folder)
-    by_legs = load(store).ranks
-    assert by_legs.is_large
-    assert by_legs.many.job.window_ns
-    _ = by_legs.stragglers
+    by_segments = load(store).ranks
+    assert by_segments.is_large
+    assert by_segments.many.job.window_ns
+    _ = by_segments.stragglers
     for module in MODULES:
         monkeypatch.setattr(module, "MANY_RANKS", 99)
-    return by_legs, load(store).ranks
+    return by_segments, load(store).ranks
 
 
 def test_segments_by_hand(tmp_path: Path) -> None:
@@ -86,20 +86,22 @@ def test_segments_by_hand(tmp_path: Path) -> None:
 def test_segments_say_what_one_graph_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
 ) -> None:
-    by_legs, whole = _both(job, tmp_path, monkeypatch)
+    by_segments, whole = _both(job, tmp_path, monkeypatch)
 
-    assert len(by_legs.stragglers) == 1
+    assert len(by_segments.stragglers) == 1
     gains = ["gain_ns", "lo_ns", "hi_ns"]
-    found, wanted = (r.stragglers.drop(columns=["gain_pct", "z"]) for r in (by_legs, whole))
+    found, wanted = (r.stragglers.drop(columns=["gain_pct", "z"]) for r in (by_segments, whole))
     assert found.drop(columns=gains).equals(wanted.drop(columns=gains))
     # Segments know no waits that other ranks alone show: each gain lies in the other's interval.
     for one, other in ((found, wanted), (wanted, found)):
         assert one["gain_ns"].between(other["lo_ns"], other["hi_ns"]).all()
-    assert by_legs.window_ns == whole.window_ns
-    pd.testing.assert_frame_equal(by_legs.parts, whole.parts, check_dtype=False, check_like=True)
-    ends = by_legs.many.job
+    assert by_segments.window_ns == whole.window_ns
+    pd.testing.assert_frame_equal(
+        by_segments.parts, whole.parts, check_dtype=False, check_like=True
+    )
+    ends = by_segments.many.job
     assert np.array_equal(ends.recorded[: len(ends.nodes.end)], ends.nodes.end)
-    halved = [r.what_if(transfers=0.5).drop(columns="note") for r in (by_legs, whole)]
+    halved = [r.what_if(transfers=0.5).drop(columns="note") for r in (by_segments, whole)]
     names = ["gain_ns", "lo_ns", "hi_ns", "window_ns", "model_error_pct"]
     assert halved[0][names].equals(halved[1][names])
 
@@ -123,13 +125,13 @@ def test_the_sentence_names_rank_and_op(tmp_path: Path, capsys: pytest.CaptureFi
     assert text.startswith("Rank 1 is slow: it waits for its host")
     assert "most of it before aten::gemm_2 (20." in text
     assert "as the others it would save 19." in text
-    assert "of step 2 (by replay)" in text
+    assert "of step 2 (by replay, 19." in text
     assert main(["ranks", str(store), "--by", "blame"]) == 2
     assert "4 ranks are too many for one graph" in capsys.readouterr().err
 
 
-def test_few_ranks_have_no_legs(tmp_path: Path) -> None:
+def test_few_ranks_have_no_segments(tmp_path: Path) -> None:
     store = _store(Job(3), tmp_path)
 
-    assert [len(list((store / name).iterdir())) for name in ("legs", "parts")] == [3, 3]
+    assert [len(list((store / name).iterdir())) for name in ("segments", "parts")] == [3, 3]
     assert not load(store).ranks.is_large

@@ -632,7 +632,7 @@ def test_a_call_inside_of_another_has_what_called_that(
 ) -> None:
     stacks = Stacks()
     words = [around, text]
-    outer = stacks.of_texts((np.array([0]), words))
+    outer = np.array([stacks._below(-1, around.split("\n"))])
 
     (found,) = stacks.called((np.array([1]), words), Around(outer, (np.array([0]), words))).tolist()
 

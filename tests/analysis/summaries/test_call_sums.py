@@ -21,11 +21,11 @@ COLUMNS = ("calls", "host_self_ns", "host_total_ns", "device_total_ns", "tensor_
 OCCUPANCY = "est. achieved occupancy %"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """`linear` has `t`, which launches nothing, and `addmm`, which launches kernel and copy."""
     return load_events(
-        tmp_path,
+        tmp_path_factory.mktemp("run"),
         step(7, 0, 200),
         op("aten::linear", 10, 50),
         op("aten::t", 12, 5),

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyprof2
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.summaries.ledger import (
     BINS,
-    ledger,
     merge_ledgers,
-    op_ledger,
+    of_tables,
     sum_by,
     uncosted_ops,
 )
@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-EMPTY = canonical("copies")
+KERNELS, COPIES, OPS = (canonical(name) for name in ("kernels", "copies", "ops"))
+
+
+def ledger(
+    kernels: pa.Table = KERNELS, copies: pa.Table = COPIES, ops: pa.Table = OPS
+) -> pd.DataFrame:
+    """Return the ledger of a rank."""
+    tables = {"kernels": kernels, "copies": copies, "ops": ops}
+    found: pd.DataFrame = of_tables({n: InMemory(t) for n, t in tables.items()}, 0).to_pandas()
+    return found
 
 
 def times(frame: pd.DataFrame) -> dict[str, int]:
@@ -55,7 +64,7 @@ def kernels(*rows: dict[str, Any]) -> pa.Table:
 def test_a_kernel_is_in_the_bin_that_says_what_is_known_of_it(
     row: dict[str, Any], bin_: str
 ) -> None:
-    assert times(ledger(kernels(row), EMPTY)) == {bin_: 1000}
+    assert times(ledger(kernels(row), COPIES)) == {bin_: 1000}
 
 
 def test_the_bins_have_an_order_times_shares_and_counts() -> None:
@@ -75,7 +84,7 @@ def test_the_bins_have_an_order_times_shares_and_counts() -> None:
 
 
 def test_of_nothing_there_are_no_shares() -> None:
-    frame = ledger(kernels(), EMPTY)
+    frame = ledger(kernels(), COPIES)
 
     assert frame["time_ns"].sum() == 0
     assert frame["share_pct"].isna().all()
@@ -116,7 +125,7 @@ def test_an_op_inside_another_is_in_the_bin_of_the_one_that_accounts_for_it() ->
         {"op": "AddmmBackward0", "self_ns": 10_000, "cost_status": "no_formula"},
     )
 
-    assert times(op_ledger(ops)) == {"no_formula": 1, "ok": 1110}
+    assert times(ledger(ops=ops)) == {"no_formula": 1, "ok": 1110}
 
 
 def test_an_op_that_those_inside_account_for_is_costed_whatever_is_around_it() -> None:
@@ -128,13 +137,13 @@ def test_an_op_that_those_inside_account_for_is_costed_whatever_is_around_it() -
         {"op": "aten::matmul", "self_ns": 1000, "cost_status": "in_parent"},
     )
 
-    assert times(op_ledger(ops)) == {"no_formula": 1, "ok": 1110}
+    assert times(ledger(ops=ops)) == {"no_formula": 1, "ok": 1110}
 
 
 def test_the_ledger_of_several_ranks_is_the_sum_of_theirs() -> None:
-    first = op_ledger(canonical("ops", {"op": "aten::mm", "self_ns": 1, "cost_status": "ok"}))
-    second = op_ledger(
-        canonical(
+    first = ledger(ops=canonical("ops", {"op": "aten::mm", "self_ns": 1, "cost_status": "ok"}))
+    second = ledger(
+        ops=canonical(
             "ops",
             {"op": "aten::add", "self_ns": 10, "cost_status": "assumed"},
             {"op": "aten::to", "self_ns": 89, "cost_status": "in_parent", "parent_op_id": 0},

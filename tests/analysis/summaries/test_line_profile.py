@@ -40,10 +40,12 @@ def a_step(number: int, at: int, slow: int = 10) -> list[Event]:
     ]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Three steps; in the last one line 30 takes 15 us instead of 10."""
-    return load_events(tmp_path, a_step(1, 0), a_step(2, 100), a_step(3, 200, slow=15))
+    return load_events(
+        tmp_path_factory.mktemp("run"), a_step(1, 0), a_step(2, 100), a_step(3, 200, slow=15)
+    )
 
 
 def shown(table: pd.DataFrame, *names: str) -> list[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,9 @@ def made(
     def of_rank(rank: int, own: Mapping[str, pa.Table]) -> Sums:
         cut = chunked(own, size)
         return sums_of_rank(
-            lambda columns: activity_parts(lambda n, stored: chunks_of(cut[n], stored), columns),
+            lambda names, keep=None: activity_parts(
+                lambda n, stored: chunks_of(cut[n], stored), names, keep=keep
+            ),
             keys, rank, op_count=own["ops"].num_rows, selection=selection,
         )  # fmt: skip
 
@@ -136,66 +139,88 @@ def grouped(
         by: the axes.
         known: what other axes of the same rows have, by place of the rows.
     """
-    keys = {}
-    for axis in by:
-        values = rows[AXES[axis]].astype(object)
-        none = None if AXES[axis] in ("step", "stream", "rank") else "(none)"
-        keys[axis] = [none if pd.isna(value) else value for value in values]
+    every = rows.astype(object).where(rows.notna(), None).to_dict("records")
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for at, key in enumerate(zip(*keys.values(), strict=True)):
+    for at, row in enumerate(every):
+        none = {axis: None if axis in ("step", "stream", "rank") else "(none)" for axis in by}
+        key = tuple(none[axis] if row[AXES[axis]] is None else row[AXES[axis]] for axis in by)
         groups.setdefault(key, []).append(at)
-    whole = int(rows["dur_ns"].sum())
-    # Many axes part the rows alike, and a group takes 20 ms.
-    known = {} if known is None else known
-    for places in groups.values():
-        if tuple(places) not in known:
-            known[tuple(places)] = one_group(rows.iloc[places], whole)
+    whole = sum(row["dur_ns"] for row in every)
+    known = {} if known is None else known  # many axes part the rows alike
+    for places in map(tuple, groups.values()):
+        if places not in known:
+            known[places] = one_group([every[at] for at in places], whole)
     return {key: known[tuple(at)] for key, at in groups.items()}
 
 
-def one_group(rows: pd.DataFrame, whole: int) -> dict[str, Any]:
+def one_group(rows: Sequence[Mapping[Any, Any]], whole: int) -> dict[str, Any]:
     """Return the columns of sums of rows of one key."""
-    time, counts = rows["dur_ns"], rows["cost_status"].ne("in_parent").fillna(value=True)
-    is_copy = rows["category"].isin(["memcpy", "memset"])
-    flops, nbytes = (rows[name].where(counts) for name in ("flops", "bytes"))
-    if not is_copy.all() and rows["flops"][~is_copy].isna().all():
-        flops = flops.where(pd.Series(data=False, index=rows.index))
-    beside = rows["works"] | rows["of"].isin(rows["of"][rows["works"]])
-    calls = rows[rows["op_id"].notna()].drop_duplicates(["rank", "op_id"])
-    verdict = rows["tensor_core"].isin(["yes", "no"])
-    yes, missed = rows["tensor_core"].isin(["yes"]), rows["tensor_core_missed"].notna()
-    used = rows["tensor_core_eligible"].eq(other=True) & rows["flops"].gt(0) & yes
-    used = used.fillna(value=False)
-    flag, flagged = most(rows["roofline_flag"], time)
+    kernels = [row for row in rows if row["category"] not in ("memcpy", "memset")]
+    has_flops = not kernels or any(row["flops"] is not None for row in kernels)
+    works = {row["of"] for row in rows if row["works"]}
+    beside = [row for row in rows if row["of"] in works]
+    used = [
+        row for row in rows
+        if row["tensor_core_eligible"] and (row["flops"] or 0) > 0 and row["tensor_core"] == "yes"
+    ]  # fmt: skip
+    missed = [row for row in rows if row["tensor_core_missed"] is not None]
+    judged = [row for row in rows if row["tensor_core"] in ("yes", "no")]
+    time, could = time_of(rows), time_of([*missed, *used])
+
+    def counts(name: str, among: Sequence[Mapping[Any, Any]] = rows) -> list[Any]:
+        hidden = name == "flops" and not has_flops
+        return [None if hidden or row["cost_status"] == "in_parent" else row[name] for row in among]
+
+    def over_time(values: Sequence[Any], among: Sequence[Mapping[Any, Any]]) -> float:
+        return ratio(values, [row["dur_ns"] for row in among])
+
+    flag, flagged = most("roofline_flag", rows)
+    costed = [row for row in rows if row["cost_status"] in COSTED]
+    yes = [row for row in judged if row["tensor_core"] == "yes"]
     return {
-        "count": len(rows), "op_calls": len(calls), "time_ns": time.sum(),
-        "share_pct": 100 * time.sum() / whole if whole else None, "mean_ns": time.mean(),
-        "min_ns": time.min(), "max_ns": time.max(),
-        "flops": flops.sum(min_count=1), "bytes": nbytes.sum(min_count=1),
-        "tflops": ratio(flops[beside], time) / 1000, "gbps": ratio(nbytes[beside], time),
-        "intensity": ratio(flops, nbytes),
-        "roofline_pct": 100 * ratio(rows["least_ns"][beside], time),
-        "tensor_core_pct": 100 * ratio(time.where(verdict, pd.NA).where(~verdict | yes, 0), time),
-        "costed_pct": 100 * ratio(time.where(rows["cost_status"].isin(COSTED), 0), time),
-        "tensor_core_missed_ns": time[missed].sum() if (missed | used).any() else None,
-        "tensor_core_missed_pct": 100 * ratio(time[missed | used].where(missed, 0), time),
-        "tensor_core_missed": most(rows["tensor_core_missed"], time)[0],
-        "roofline_flag": flag if flagged >= time[rows["works"]].sum() / 2 else None,
+        "count": len(rows), "time_ns": time, "mean_ns": time / len(rows),
+        "op_calls": len({(r["rank"], r["op_id"]) for r in rows if r["op_id"] is not None}),
+        "share_pct": 100 * time / whole if whole else None,
+        "min_ns": min(r["dur_ns"] for r in rows), "max_ns": max(r["dur_ns"] for r in rows),
+        "flops": total(counts("flops")), "bytes": total(counts("bytes")),
+        "tflops": over_time(counts("flops", beside), beside) / 1000,
+        "gbps": over_time(counts("bytes", beside), beside),
+        "intensity": ratio(counts("flops"), counts("bytes")),
+        "roofline_pct": 100 * over_time([row["least_ns"] for row in beside], beside),
+        "tensor_core_pct": 100 * ratio([time_of(yes)], [time_of(judged)]),
+        "costed_pct": 100 * ratio([time_of(costed)], [time]),
+        "tensor_core_missed_ns": time_of(missed) if missed or used else None,
+        "tensor_core_missed_pct": 100 * ratio([time_of(missed)], [could]),
+        "tensor_core_missed": most("tensor_core_missed", rows)[0],
+        "roofline_flag": flag if flagged >= time_of([r for r in rows if r["works"]]) / 2 else None,
     }  # fmt: skip
 
 
-def ratio(above: pd.Series, below: pd.Series) -> float:
-    """Return sum over sum of the rows that know both; not a number where the lower one is 0."""
-    known = above.notna() & below.loc[above.index].notna()
-    bottom = int(below.loc[above.index][known].sum())
-    return float(above[known].sum()) / bottom if bottom else float("nan")
+def time_of(rows: Sequence[Mapping[Any, Any]]) -> int:
+    return sum(row["dur_ns"] for row in rows)
 
 
-def most(texts: pd.Series, time: pd.Series) -> tuple[str | None, int]:
+def total(values: Sequence[Any]) -> Any:
+    """Return the sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def ratio(above: Sequence[Any], below: Sequence[Any]) -> float:
+    """Return sum over sum of what is known of both; not a number where the lower one is 0."""
+    known = [pair for pair in zip(above, below, strict=True) if None not in pair]
+    bottom = sum(low for _, low in known)
+    return float(sum(high for high, _ in known)) / bottom if bottom else float("nan")
+
+
+def most(name: str, rows: Sequence[Mapping[Any, Any]]) -> tuple[str | None, int]:
     """Return the text of most of the time, the first of equals, and its time."""
-    sums = {str(text): int(sum_) for text, sum_ in time.groupby(texts.astype(object)).sum().items()}
+    sums = Counter[str]()
+    for row in rows:
+        if row[name] is not None:
+            sums[row[name]] += row["dur_ns"]
     text = min(sums, key=lambda each: (-sums[each], each), default=None)
-    return text, sums.get(text or "", 0)
+    return text, sums[text or ""]
 
 
 COSTED = ("ok", "assumed", "in_parent")
@@ -243,8 +268,8 @@ def test_sums_stored_or_not_are_those_of_a_group_by(seed: int, size: int | None)
                     assert list(row) == [*keys, *names]
                     assert_equal(row, wanted[tuple(row[key] for key in keys)], (selection, by))
         if len(kept):
-            total = one_group(kept, int(kept["dur_ns"].sum()))
-            shown = {column.name: total[column.name] for column in SUMMARY_COLUMNS}
+            (all_rows,) = grouped(kept, []).values()
+            shown = {column.name: all_rows[column.name] for column in SUMMARY_COLUMNS}
             assert_equal(sums.select(**selection).total(), shown, selection)
 
 
@@ -453,7 +478,7 @@ def test_rows_that_do_not_exist_are_seen(rows: list[int | None]) -> None:
         return table.set_column(table.column_names.index(name), table.schema.field(name), lists)
 
     assert sums_stored(sums, calls) is not None
-    assert sums_stored(altered(sums, "helps"), calls) is None
+    assert sums_stored(altered(sums, "helped_rows"), calls) is None
     assert sums_stored(sums, altered(calls, "rows")) is None
 
 

@@ -20,8 +20,8 @@ from pyprof2.analysis.time.steps import (
     COPY,
     SHARES,
     STATES,
+    DeviceUse,
     DeviceWork,
-    device_use,
     mean_shares,
     steps_and_use,
     use_pct,
@@ -262,7 +262,9 @@ def test_use_is_that_of_a_loop_over_nanoseconds(
     blocks, occupancy = np.array([row[3:] for row in rows], np.float64).reshape(-1, 2).T
     begins, ends = np.array(times[::2], np.int64), np.array(times[1::2], np.int64)
 
-    use = device_use(DeviceWork(start, start + length, kind, blocks, occupancy), begins, ends)
+    found = DeviceUse(begins, ends)
+    found.add(DeviceWork(start, start + length, kind, blocks, occupancy))
+    use = found.use()
 
     shares = use_pct(use, ends - begins)
     for at, (begin, end) in enumerate(zip(times[::2], times[1::2], strict=True)):

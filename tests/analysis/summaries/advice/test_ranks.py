@@ -197,9 +197,9 @@ def test_waits_are_no_communication_that_must_stay(tmp_path: Path) -> None:
     """Without a finding on what is exposed, the transfers bound all remedies, as simulated."""
     job = Job(4, slow={2: 2.0}, one_stream=True)
     made = simulate(job)
-    facts = _run(job, tmp_path, made)._found.facts()
+    run = _run(job, tmp_path, made)
 
-    for each in facts:
+    for each in run._found.facts():
         took = sum(e["dur"] for e in made.events[each.rank] if e["what"] == "reduce")
         left = 1000 * (took - made.waits_us[each.rank])
         assert gain_bound(each, [])["comm_ns"] == pytest.approx(left, rel=0.05), each.rank

@@ -417,6 +417,25 @@ def test_kernels_that_were_launched_in_time_do_not_end_a_stretch(
     assert findings(rows).loc["host-bound", "at_stake_hi_ns"] == 4 * (44 * 195 + 20) * US
 
 
+def test_long_pauses_of_python_need_no_stretch_of_late_launches(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    """Kernels come in time but after a pause in each step; half a millisecond is a pause."""
+    rows = with_ranges(training(pause_us=2000), "train.py(3): shuffle", 2000, "python")
+
+    found = findings(rows).loc["host-bound"]
+
+    # At most also the 20 us until the first kernel of a step runs.
+    assert found["expected_ns"] == len(at_steps(rows)) * 2000 * US
+    assert (found["at_stake_lo_ns"], found["at_stake_hi_ns"]) == (0, 4 * 2020 * US)
+    assert "4 pauses of Python or of ops, the longest of 2000.000 us" in found["finding"]
+    assert "CUDA graphs" not in found["remedy"]
+    for pause_us, status in ((499, "silent"), (500, "fires")):
+        short = training(pause_us=pause_us, kernels=15)
+        short = with_ranges(short, "train.py(3): shuffle", pause_us, "python")
+        assert findings(short).loc["host-bound", "status"] == status
+
+
 def test_a_full_queue_is_no_slow_launch(findings: Callable[[Rows], pd.DataFrame]) -> None:
     rows = _slow_launch()
     call = rows["launches"][60]

@@ -1,0 +1,167 @@
+"""Steps of servers in recordings made up event by event, and in real ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pyprof2.api.run import load
+from tests.kineto_events import Event, annotation, launch, launched, load_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pandas as pd
+
+OTHER: Final = 77
+PREFILL: Final = "execute_20_context_2(sq20sk20sqsq200sqsk200)_generation_0(sq0sk0sqsq0sqsk0)"
+DECODE: Final = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk22sqsq2sqsk22)"
+
+# By an independent reader of the two recordings: the phase, requests, keys, activities that were
+# launched one by one and by graphs, and in ns the host's range, what it waits, span and busy time.
+KNOWN: Final = {
+    "tl_sglang_dec": (
+        "decode", 32, 32785, 14, 544, 465_716_634, 463_063_750, 10_366_887, 9_694_013,
+    ),
+    "tl_vllm_dec": ("decode", 32, 55086, 13, 421, 2_408_598, 2_190, 10_743_181, 10_717_708),
+}  # fmt: skip
+
+
+def _steps(folder: Path, *events: Event | list[Event], **options: Any) -> pd.DataFrame:
+    return load_events(folder, *events).serving_steps(**options)
+
+
+def test_work_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:
+    """The device is behind: the prefill works while the range of the decode is open."""
+    found = _steps(
+        tmp_path,
+        annotation(PREFILL, 100, 50),
+        launched(110, 1, at=200, dur=100),
+        launched(120, 2, at=300, dur=100),
+        annotation(DECODE, 200, 250),
+        launched(210, 3, at=400, dur=30, name="g")[1],
+        launch(210, 3, name="cudaGraphLaunch"),
+        launch(220, 9, name="cudaStreamSynchronize", dur=200),
+        launched(460, 4, at=470, dur=5),
+    )
+
+    prefill, decode, outside = found.to_dict("records")
+    assert [row["phase"] for row in (prefill, decode, outside)] == ["prefill", "decode", "outside"]
+    assert (prefill["span_ns"], prefill["busy_ns"], prefill["gap_ns"]) == (200_000, 200_000, 0)
+    assert (decode["span_ns"], decode["wait_ns"], decode["host_ns"]) == (30_000, 200_000, 250_000)
+    assert prefill["period_ns"] == 200_000
+    assert found["period_ns"].isna().tolist() == [False, True, True]
+    assert [row["launched_by_graph"] for row in (prefill, decode, outside)] == [0, 1, 0]
+    assert found["device_ns"].tolist() == [200_000, 30_000, 5_000]
+    assert (prefill["c_sq"], prefill["g_req"], decode["g_sk"]) == (20, 0, 22)
+    assert [(row["out_least"], row["out_most"]) for row in (prefill, decode)] == [(0, 2), (2, 2)]
+
+
+def test_of_two_ranges_in_one_another_both_name_one_step(tmp_path: Path) -> None:
+    """The inner one is where the model runs: what was launched before it is not of the span."""
+    found = _steps(
+        tmp_path,
+        annotation(DECODE, 100, 100),
+        launched(105, 1, at=110, dur=5),
+        annotation("step[DECODE bs=2]", 150, 40),
+        launched(160, 2, at=170, dur=20),
+    )
+
+    (step,) = found.to_dict("records")
+    assert (step["dialect"], step["host_ns"], step["span_ns"]) == ("vllm detailed", 100_000, 20_000)
+    assert (step["device_ns"], step["launched"]) == (25_000, 2)
+
+
+def test_two_names_of_a_step_that_differ_take_its_sums(tmp_path: Path) -> None:
+    found = _steps(tmp_path, annotation(DECODE, 100, 100), annotation("step[DECODE bs=3]", 150, 40))
+
+    (step,) = found.to_dict("records")
+    assert step["contradiction"] == "vllm detailed and sglang differ in tokens in generation"
+    assert found[["g_sq", "g_sk"]].isna().all(axis=None)
+
+
+def test_steps_side_by_side_in_a_range_are_steps_of_their_own(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(DECODE, 100, 100),
+        annotation("step[TARGET_VERIFY bs=2]", 110, 20),
+        annotation("step[DRAFT_EXTEND_V2 bs=2]", 140, 20),
+    )
+
+    assert found["phase"].tolist() == ["verify", "draft"]
+
+
+def test_another_thread_may_launch_the_work_of_a_step(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(DECODE, 100, 50),
+        launched(110, 1, at=200, dur=10, tid=OTHER),
+        launched(170, 2, at=210, dur=10, tid=OTHER),
+    )
+
+    assert found["launched_elsewhere"].tolist() == [1, 0]
+    assert found["phase"].tolist() == ["decode", "outside"]
+
+
+def test_a_launch_in_steps_of_two_other_threads_is_of_neither(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(DECODE, 100, 50),
+        annotation(PREFILL, 100, 50, tid=78),
+        launched(110, 1, at=200, dur=10, tid=OTHER),
+        launched(120, 2, at=210, dur=10, tid=78),
+    )
+
+    assert found.set_index("phase")["device_ns"].to_dict() == {
+        "decode": 0, "prefill": 10_000, "outside": 10_000,
+    }  # fmt: skip
+
+
+def test_time_of_kernels_that_overlap_is_that_of_the_first(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(PREFILL, 100, 50),
+        launched(110, 1, at=200, dur=100),
+        annotation(DECODE, 160, 50),
+        launched(170, 2, at=290, dur=100),
+        launched(180, 3, at=295, dur=5),
+    )
+
+    assert found["device_ns"].tolist() == [100_000, 90_000]
+    assert found["busy_ns"].tolist() == [100_000, 100_000]
+
+
+def test_without_names_of_steps_there_are_none(tmp_path: Path) -> None:
+    run = load_events(tmp_path, annotation("decode", 100, 50), launched(110, 1, at=200, dur=10))
+
+    assert not run.is_of_server
+    assert run.serving_steps().empty
+
+
+def test_a_pattern_makes_steps_of_the_users_ranges(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation("turn of 4", 100, 50),
+        launched(110, 1, at=200, dur=10),
+        pattern=r"turn of (?P<g_req>\d+)",
+    )
+
+    assert found[["dialect", "g_req", "device_ns"]].to_numpy().tolist() == [["pattern", 4, 10_000]]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_real_recordings_have_the_steps_that_another_reader_found(
+    name: str, shared_trace: Callable[[str], Path]
+) -> None:
+    run = load(shared_trace(f"kineto/{name}.json.gz"))
+
+    steps = run.serving_steps()
+
+    columns = [
+        "phase", "requests", "g_sk", "launched", "launched_by_graph", "host_ns", "wait_ns",
+        "span_ns", "busy_ns",
+    ]  # fmt: skip
+    assert [tuple(row) for row in steps[columns].to_numpy().tolist()] == [KNOWN[name]]
+    assert steps["device_ns"].sum() == run.idle_windows["busy_ns"].sum()
