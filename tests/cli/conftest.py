@@ -131,6 +131,7 @@ class StubRun:
             "span_ns": 2000,
             "gpu_span_ns": 2000,
             "linked_pct": 75.0,
+            **dict.fromkeys(("graph_id_ns", "graph_names_ns", "graph_order_ns"), 0),
             "costed_pct": None,
             "no_gpu": self.no_gpu,
             "ledger": {"ok": int(self.made["dur_ns"].sum()), "no_op": 0},
