@@ -60,7 +60,21 @@ class DeviceTables:
             "correlation_id": self._shared.numbers.ints(events.args["correlation"]),
             "recorded_id": self._shared.numbers.ints(events.args["external_id"]),
         }
+        if "kernel" in events.args:
+            columns |= self._launched(events)
         self._shared.spool.append("launches", columns, len(events))
+
+    def _launched(self, events: EventColumns) -> dict[str, pa.Array]:
+        """Return what calls launch, as AMD's recorder says it of each: of what is captured, too."""
+        codes, problems = self._shared.spool.texts["launches"]["kernel"], self._shared.problems
+        names = self._shared.meaning(
+            "launches", "kernel", lambda name: codes[cut_name(name, problems)] if name else None
+        )
+        return {
+            "kernel": names.column(events.args["kernel"]),
+            "grid": self._dim3("launches", "grid", events.args["grid"]),
+            "block": self._dim3("launches", "block", events.args["block"]),
+        }
 
     def add_stalls(self, events: EventColumns) -> None:
         """Append overheads and waits. They are no work: the span does not hold them."""
@@ -108,8 +122,8 @@ class DeviceTables:
             "kernel": self._shared.coded("activities", "kernel", events.name),
             "kind": np.full(len(events), texts["kind"][events.group], np.int32),
             "bytes": ints(args["bytes"]),
-            "grid": self._dim3("grid", args["grid"]),
-            "block": self._dim3("block", args["block"]),
+            "grid": self._dim3("activities", "grid", args["grid"]),
+            "block": self._dim3("activities", "block", args["block"]),
             "registers": ints(args["registers"]),
             "shared_bytes": ints(args["shared_bytes"]),
             "blocks_per_sm": self._shared.numbers.floats(args["blocks_per_sm"]),
@@ -152,11 +166,9 @@ class DeviceTables:
         }
         self._shared.spool.append("stalls", columns, len(events))
 
-    def _dim3(self, column: str, texts: Texts) -> pa.Array:
-        codes = self._shared.spool.texts["activities"][column]
-        return self._shared.meaning("activities", column, lambda raw: dim3_code(codes, raw)).column(
-            texts
-        )
+    def _dim3(self, table: str, column: str, texts: Texts) -> pa.Array:
+        codes = self._shared.spool.texts[table][column]
+        return self._shared.meaning(table, column, lambda raw: dim3_code(codes, raw)).column(texts)
 
     def add_memory(self, events: EventColumns) -> None:
         """Append allocations and releases."""

@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import is_pure, problems
+from pyprof2.errors import TraceError
 from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
 from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
 from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
@@ -26,7 +27,8 @@ from pyprof2.parsers._kineto_ranges import RangeTables
 from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
 from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
 from pyprof2.parsers._labels import cpu_device, entry_of, machine_of
-from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, with_detail
+from pyprof2.parsers.graph_annotations import find_annotations, read_annotations
+from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, NODE_NOTES, with_detail
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:
@@ -106,9 +108,17 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         stream.problems[MARKER_RANK] += rank != claimed
     if not builder.trusts_external_ids:
         stream.problems[EXTERNAL_IDS] += 1
+    rank = rank if rank is not None and 0 <= rank < _RANK_END else None
+    notes: dict[int, str] = {}
+    if builder.spool.known["activities", "graph_node_id"]:
+        try:
+            path = find_annotations(stream.path, rank)
+            notes = {} if path is None else read_annotations(path)
+        except TraceError:
+            stream.problems[NODE_NOTES] += 1
     return Recording(
         builder.spool,
-        rank=rank if rank is not None and 0 <= rank < _RANK_END else None,
+        rank=rank,
         host=stream.member("host_name", str),
         pids=host_pids(builder.spool),
         signatures=builder.signatures(),
@@ -129,6 +139,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         problems=stream.problems,
         skipped=builder.skipped,
         annotated=+builder.annotated,
+        node_notes=notes,
         scanned=builder.scanned,
         trusts_recorded_id=builder.trusts_external_ids,
         source_root=process.source_root if process else None,

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, format_marker
+from pyprof2.parsers._columns import known_ids
 from pyprof2.parsers._labels import cpu_device, entry_of
 from pyprof2.parsers._nsight_devices import (
     COPY_COLUMNS,
@@ -79,6 +80,8 @@ _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _SETS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 _GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_NODES: Final = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
+"""When nodes of graphs were made; newer schemas call what they record of graphs by the second."""
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _RANGES: Final = "NVTX_EVENTS"
 _STRINGS: Final = "StringIds"
@@ -89,6 +92,7 @@ _ACTIVITY_COLUMNS: Final = (
     "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId"
 )  # fmt: skip
 _CALL_COLUMNS: Final = ("globalTid", "correlationId", "nameId", "eventClass")
+_NODE_COLUMNS: Final = ("globalTid", "graphNodeId", "originalGraphNodeId")
 _RANGE_COLUMNS: Final = ("eventType", "globalTid", "textId", "domainId", "int64Value")
 
 _BACKTRACE_CLASS: Final = 67
@@ -188,6 +192,7 @@ class _ExportReader:
             self._ranges[process.pid].add(rows)
         self._all_known = True
         self._read_stalls()
+        self._read_created_nodes()
         for reader in self._ranges.values():
             reader.finish()
         return self._recordings()
@@ -204,6 +209,24 @@ class _ExportReader:
             process.skipped[GRAPHS_WITH_NODES] += int(known.sum())
             process.problems[WHOLE_GRAPHS] += int((~known).sum())
             self._add_activities(process, where(rows, ~known), "graph", graphs)
+
+    def _read_created_nodes(self) -> None:
+        """Append when nodes of graphs were made; a node of no other one's is an original."""
+        for table in _NODES:
+            if not set(_NODE_COLUMNS) <= set(self._database.columns(table)):
+                continue
+            for process, rows in self._by_process(table, "globalTid", _NODE_COLUMNS):
+                timed, times = process.times(rows, in_span=False)
+                ids = {
+                    name: known_ids(timed[column], least=1)
+                    for name, column in zip(
+                        ("node_id", "original_id"), _NODE_COLUMNS[1:], strict=True
+                    )
+                }
+                thread = pa.array(ints(timed["globalTid"]) & ID_MASK)
+                found = ids | {"time_ns": times["start_ns"], "tid": thread}
+                found["pid"] = pa.array(np.full(len(thread), process.pid or 0))
+                process.spool.append("created_nodes", found, len(thread))
 
     def _read_stalls(self) -> None:
         """Append what held the host or a stream up. It is no work: the span does not hold it."""

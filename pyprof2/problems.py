@@ -198,6 +198,12 @@ WHOLE_GRAPHS: Final = _register(
     "CUDA graphs recorded as a whole: their kernels are not in the file",
     "nsys profile --cuda-graph-trace=node",
 )
+NODE_NOTES: Final = _register(
+    "graph-annotations",
+    "a file of annotations of CUDA graphs beside the recording that is none, or is damaged",
+    "pickle torch.cuda._graph_annotations.get_kernel_annotations() anew, after the graph was made "
+    "executable",
+)
 UNKNOWN_PROCESS: Final = _register(
     "unknown-process", "GPU work of an unknown one of several processes: not linked"
 )

@@ -56,7 +56,8 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "launches": pa.schema(
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "name": TEXT,
-            "correlation_id": _I64, "recorded_id": _I64,
+            "correlation_id": _I64, "recorded_id": _I64, "kernel": TEXT, "grid": TEXT,
+            "block": TEXT,
         }
     ),
     "ops": pa.schema(
@@ -108,17 +109,22 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "waits_for_stream": _I64,
         }
     ),
+    "created_nodes": pa.schema(
+        {"time_ns": _I64, "pid": _I64, "tid": _I64, "node_id": _I64, "original_id": _I64}
+    ),
     "flows": pa.schema(
         {"flow_id": _I64, "end": pa.bool_(), "pid": _I64, "tid": _I64, "time_ns": _I64}
     ),
 }  # fmt: skip
 """The raw tables. `activities.kind` is `kernel`, `memcpy`, `memset`, or `graph` for one execution
 of a whole graph whose kernels were not recorded; `ranges.kind` as in the canonical table; the text
-of a `layer` or `source` is the whole layer or stack; `ranges.tid` is the thread that started the
+of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are what
+is launched, where the recorder says it of the call; `ranges.tid` is the thread that started the
 range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
 that began later. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
-`sequence_nr`. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
+`sequence_nr`. `created_nodes` are the nodes of graphs, when each was made and of which other one it
+is a copy. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
 thread and start."""
 
 
@@ -321,6 +327,7 @@ class Recording:
         annotated: what only markers of the recorded program say, with counts.
         trusts_recorded_id: whether `recorded_id` of launches means an op at all.
         ops_are_ranges: whether the ops are ranges that an annotation recorded.
+        node_notes: what the program notes of nodes of graphs, by their recorded id.
         source_root: the folder of the user's own code, if it was known when this was recorded.
         entry: of an entry point that was run: its `file`, `batch_size`, and `on_cpu`: whether the
             CPU took the place of a GPU; None: none was.
@@ -337,6 +344,7 @@ class Recording:
     problems: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     annotated: Counter[str] = field(default_factory=Counter)
+    node_notes: dict[int, str] = field(default_factory=dict)
     trusts_recorded_id: bool = True
     ops_are_ranges: bool = False
     source_root: str | None = None

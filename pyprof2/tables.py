@@ -23,7 +23,9 @@ else crosses between the stages, so a format's own words stop at its parser.
 9. which parameters and buffers a program has: table `weights`; the machine: `system`, `cpu`,
     `machine_bytes`, `uncounted` of traces.
 10. what ranges were called with: `signature_id` of ranges.
-11. names alone: table `segments`, columns `known_flops_count` and `helped_rows` of `sums`.
+11. names alone: table `segments`, columns `known_flops_count` and `helped_rows` of `sums`;
+    whose kernels replays of graphs are: table `graph_nodes`; `graph_node`, `call_id` and
+    `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
 """
 
 from __future__ import annotations
@@ -274,7 +276,8 @@ _ACTIVITY_COLUMNS: Final = (
     Column(
         "link",
         TEXT,
-        "`external_id`, `correlation`, `range`, `graph`, `self` or `none`: how the op was found.",
+        "`external_id`, `correlation`, `range`, `self` or `none`: how the op was found; in a "
+        "replay of a graph `graph_id`, `graph_names`, `graph_order`, and `graph` where it was not.",
     ),
     Column("link_note", TEXT, "What else there is to say of the link."),
     Column("copy_kind", TEXT, "`h2d`, `d2h`, `d2d`, `p2p`, `h2h`, with pageable or pinned."),
@@ -293,8 +296,24 @@ PROFILE_COLUMNS: Final = tuple(column.name for column in _ACTIVITY_COLUMNS)
 _ACTIVITY_KEYS: Final = (
     Column("launch_id", pa.int64(), "Joins to `launches.launch_id`."),
     Column("graph_node_id", pa.int64(), "Node of the CUDA graph that was replayed."),
+    Column(
+        "graph_node",
+        pa.int64(),
+        "Joins to `graph_nodes.graph_node` in its rank: what is known of its node of a graph.",
+    ),
+    Column(
+        "call_id",
+        pa.int64(),
+        "In a replay of a graph: joins to `kernel_id` of kernels and copies, the first one of the "
+        "same call of its op in this replay.",
+    ),
     _STACK,
     Column("cost_op_id", pa.int64(), "Joins to `ops.op_id`: the op whose counts are shared."),
+    Column(
+        "cost_call_id",
+        pa.int64(),
+        "In a replay of a graph: as `call_id`, of the call whose counts are shared.",
+    ),
     Column(
         "cost_role",
         TEXT,
@@ -407,6 +426,43 @@ SIGNATURES: Final = Table(
         Column("signature", pa.string(), "The op with its shapes and dtypes as text."),
         Column("inputs", pa.string(), "The arguments as JSON; see `pyprof2.signatures`."),
         Column("has_shapes", pa.bool_(), "Whether any input has a recorded shape."),
+    ),
+)
+GRAPH_NODES: Final = Table(
+    "graph_nodes",
+    "One row per node of a graph that was replayed: the captured or eager launch that it is, or "
+    "what several that it may be agree on.",
+    (
+        Column("graph_node", pa.int64(), "Row key, dense from 0.", nullable=False),
+        _RANK,
+        Column("file", TEXT, "The recording that the launch is in; null: several files'."),
+        Column("capture", pa.int64(), "Which capture of its file, from 1; null: none, or several."),
+        Column("node", pa.int64(), "Which launch of it, from 0; null: which it is is not known."),
+        Column("candidates", pa.int64(), "How many captures or stretches it may be of."),
+        Column("sizes_equal", pa.int64(), "How many sizes of its replay are equal on both sides."),
+        Column("sizes_known", pa.int64(), "How many sizes of its replay both sides recorded."),
+        Column("kernel", TEXT, "Name of the kernel; `*` for every copy and fill."),
+        Column("op", TEXT, "Innermost PyTorch op that encloses the launch."),
+        Column("signature", TEXT, "The op with shapes and dtypes, where they are the replay's."),
+        _LAYER,
+        _SOURCE,
+        _LIBRARY_SOURCE,
+        _STACK,
+        _DIRECTION,
+        _RECOMPUTE,
+        Column("forward_op", TEXT, "Name of the forward op of a backward node."),
+        Column("category", TEXT, "What kind of work the op does; null: not known by the op."),
+        Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
+        *_COSTS,
+        _COMPUTE_DTYPE,
+        Column("recorded_id", pa.int64(), "The id of the node as it was recorded."),
+        Column("call_node", pa.int64(), "Joins to `graph_node`: the first of the same op call."),
+        Column(
+            "cost_call_node",
+            pa.int64(),
+            "Joins to `graph_node`: the first of the op call whose counts are shared; `flops` and "
+            "`bytes` are those of this call as a whole.",
+        ),
     ),
 )
 STACKS: Final = Table(
@@ -822,7 +878,7 @@ TRACE: Final = Table(
 TABLES: Final = {
     table.name: table
     for table in (
-        KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, STACKS, RANGES, MEMORY, MEMORY_TAGS,
-        WEIGHTS, COUNTERS, STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
+        KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, GRAPH_NODES, STACKS, RANGES, MEMORY,
+        MEMORY_TAGS, WEIGHTS, COUNTERS, STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
     )
 }  # fmt: skip

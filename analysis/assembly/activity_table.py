@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.axes import SEPARATOR
 from pyprof2.analysis.categories import first_category
-from pyprof2.analysis.costs.attribute import ROLES, STATUSES, UNKNOWN, share_costs
+from pyprof2.analysis.costs.attribute import (
+    COUNTS,
+    ROLES,
+    STATUSES,
+    UNKNOWN,
+    OwnedWork,
+    owned_work,
+    share_costs,
+)
 from pyprof2.analysis.hardware.kernel_names import (
     category_by_name,
     is_helper,
@@ -23,11 +32,21 @@ from pyprof2.analysis.linking.pair import TIED
 from pyprof2.analysis.linking.ranges import link_steps
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
-from pyprof2.columns import TextColumn, int_array, lookup, named, only, slices_of_groups, text_array
+from pyprof2.columns import (
+    TextColumn,
+    int_array,
+    lookup,
+    merge_texts,
+    named,
+    only,
+    row_of,
+    slices_of_groups,
+    text_array,
+)
 from pyprof2.recording import Recording, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyprof2.analysis.assembly.linked import Linked
     from pyprof2.analysis.costs.attribute import Shares
@@ -39,13 +58,12 @@ _RECORDED: Final = (
     "block", "registers", "shared_bytes", "blocks_per_sm", "occupancy_pct", "graph_node_id",
 )  # fmt: skip
 _REPLAY: Final = "replay of a CUDA graph: what its kernels work on was not recorded with it"
-_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _GRAPH, _WHOLE_GRAPH, _UNSURE, _TIED = range(8)
+_NO_LAUNCH, _NO_OP, _ACCUMULATE, _BY_NUMBER, _WHOLE_GRAPH, _UNSURE, _TIED = range(7)
 _NOTES: Final = [
     "no launch in the recording",
     "launched outside of any op",
     "layer and source of the node that ran before AccumulateGrad",
     "forward op found by number alone: C++ nodes share numbers with helper ops",
-    "one launch replays a whole graph: its ops ran when it was captured",
     "a whole graph in one row: its kernels were not recorded",
     "several processes have a launch of its correlation id",
     TIED,
@@ -64,11 +82,14 @@ def activity_tables(
         linked: what was found in them.
         activity_id: of each GPU activity its id.
     """
-    launches, found = linked.launches, replace(linked.activities, id=activity_id)
+    launches, found = linked.launches, linked.activities
+    call, cost_call = (lookup(activity_id, each, -1) for each in (found.call, found.cost_call))
+    found = replace(found, id=activity_id, call=call, cost_call=cost_call)
     yield "launches", _launch_parts(recording, launches, found)
     for name, kept in (("kernels", found.is_kernel), ("copies", ~found.is_kernel)):
         chosen = found.at(kept)
         owner = lookup(linked.costs.owner, chosen.op, -1)
+        owner = np.where(chosen.node >= 0, len(linked.ops) + chosen.launch, owner)
         parts = (chosen.at(rows) for rows in slices_of_groups(owner, _SLICE))
         yield name, (_activity_part(recording, linked, part) for part in parts)
 
@@ -76,7 +97,7 @@ def activity_tables(
 def _activity_part(recording: Recording, linked: Linked, found: LinkedActivities) -> pa.Table:
     raw = recording.read("activities", None, found.row)
     columns = {name: raw[name] for name in _RECORDED}
-    columns |= _op_columns(linked, found.op)
+    columns |= _op_columns(linked, found)
     columns |= _cost_columns(linked, found, raw)
     columns |= _device_columns(recording, int_column(raw, "device", -1))
     threads, launch = linked.threads, found.launch
@@ -96,10 +117,31 @@ def _activity_part(recording: Recording, linked: Linked, found: LinkedActivities
         "launch_id": int_array(launch, -1),
         "kernel_id": pa.array(found.id),
         "link": text_array((found.link, LINKS)),
-        "link_note": text_array(with_borrowed((_notes(linked, found), _NOTES), around.borrowed)),
-        "range": text_array((around.path, linked.paths)),
+        "link_note": text_array(with_borrowed(_notes(linked, found), around.borrowed)),
+        "graph_node": int_array(found.node, -1),
+        "call_id": int_array(found.call, -1),
+        "range": text_array(_ranges(recording, raw, (around.path, linked.paths))),
     }
     return judge(pa.table(columns), recording.devices)
+
+
+def _ranges(recording: Recording, raw: pa.Table, around: TextColumn) -> TextColumn:
+    """Return the user's own ranges around launches; inside of them what is noted of a node."""
+    notes = recording.node_notes
+    node = int_column(raw, "graph_node_id", NO_ID)
+    ids = np.array(sorted(notes), np.int64)
+    noted = row_of(ids, node) if len(ids) else np.full(len(node), -1)
+    if not (noted >= 0).any():
+        return around
+    path, paths = around
+    texts = [notes[number] for number in ids.tolist()]
+    pairs, at = np.unique(np.stack((path, noted)), axis=1, return_inverse=True)
+    parts = (
+        (paths[own] if own >= 0 else None, texts[note] if note >= 0 else None)
+        for own, note in pairs.T.tolist()
+    )
+    joined = [SEPARATOR.join(filter(None, each)) for each in parts]
+    return at.reshape(-1), joined
 
 
 def _launch_parts(
@@ -120,9 +162,9 @@ def _launch_parts(
         )
 
 
-def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
-    """Return the columns that each activity has from its op, by position; -1: no op."""
-    ops = linked.ops
+def _op_columns(linked: Linked, found: LinkedActivities) -> dict[str, Any]:
+    """Return the columns that each activity has from its op, or from its node of a graph."""
+    ops, op = linked.ops, found.op
     texts: dict[str, TextColumn] = {
         "op": (ops.name, ops.names),
         "signature": (linked.signature, linked.texts),
@@ -132,17 +174,58 @@ def _op_columns(linked: Linked, op: Int) -> dict[str, Any]:
         "direction": (linked.direction, DIRECTIONS),
     }
     # The number is that of the autograd node or forward op around, which decides the direction.
-    sequence = lookup(ops.sequence, lookup(ops.marked, op, -1), -1)
-    recompute = lookup(ops.recompute.astype(np.int64), op, 0) > 0
-    return {
-        name: text_array((lookup(codes, op, -1), words)) for name, (codes, words) in texts.items()
-    } | {
-        "op_id": int_array(op, -1),
-        "recompute": pa.array(recompute, mask=op < 0),
-        "sequence_nr": int_array(sequence, -1),
-        "forward_op_id": int_array(lookup(linked.pairs.forward, op, -1), -1),
-        "stack_id": int_array(lookup(linked.stack, op, -1), -1),
+    numbers = {
+        "op_id": np.where(op >= 0, op, NO_ID),
+        "recompute": lookup(ops.recompute.astype(np.int64), op, NO_ID),
+        "sequence_nr": lookup(ops.sequence, lookup(ops.marked, op, -1), -1),
+        "forward_op_id": lookup(linked.pairs.forward, op, -1),
+        "stack_id": lookup(linked.stack, op, -1),
     }
+    for name in ("sequence_nr", "forward_op_id", "stack_id"):
+        numbers[name] = np.where(numbers[name] < 0, NO_ID, numbers[name])
+    if linked.graphs is not None:
+        numbers = {
+            name: np.where(found.node >= 0, linked.graphs.number(name, found.node), values)
+            for name, values in numbers.items()
+        }
+    recompute = numbers.pop("recompute")
+    return {
+        name: text_array(_or_of_node(linked, found, name, (lookup(codes, op, -1), words)))
+        for name, (codes, words) in texts.items()
+    } | {
+        "recompute": pa.array(recompute > 0, mask=recompute == NO_ID),
+        **{name: int_array(values, NO_ID) for name, values in numbers.items()},
+    }
+
+
+def _or_of_node(
+    linked: Linked, found: LinkedActivities, name: str, column: TextColumn
+) -> TextColumn:
+    """Return a column of text with what is known of nodes of graphs."""
+    if linked.graphs is None:
+        return column
+    codes, words = merge_texts(linked.graphs.text(name, found.node), column)
+    return codes, words
+
+
+def _work(linked: Linked, found: LinkedActivities, op: Int) -> OwnedWork:
+    """Return the work that each activity has a part in: of an op, or of a replay's call of one."""
+    work, graphs = owned_work(linked.costs, op), linked.graphs
+    is_node = (found.cost_call >= 0) & found.is_kernel
+    if graphs is None or not is_node.any():
+        return work
+    node = np.where(is_node, found.node, -1)
+    totals = {}
+    for name in COUNTS:
+        total = graphs.number(name, node)
+        total = np.where(total == NO_ID, UNKNOWN, total)
+        totals[name] = np.where(is_node, total, work.totals[name])
+    return OwnedWork(
+        np.where(is_node, len(linked.ops) + found.cost_call, work.owner),
+        totals,
+        np.where(is_node, graphs.number("is_nested", node) > 0, work.is_nested),
+        np.where(is_node, graphs.number("in_product", node) > 0, work.in_product),
+    )
 
 
 def _cost_columns(linked: Linked, found: LinkedActivities, raw: pa.Table) -> dict[str, Any]:
@@ -156,8 +239,9 @@ def _cost_columns(linked: Linked, found: LinkedActivities, raw: pa.Table) -> dic
     # The work of a whole graph is not that of the op around its launch.
     has_cost = found.is_kernel & ~found.is_whole_graph
     op = np.where(has_cost, found.op, -1)
-    shares = share_costs(costs, op, found.dur, helper, moves)
-    owner = np.where(shares.owner >= 0, shares.owner, found.op)
+    shares = share_costs(_work(linked, found, op), found.dur, helper, moves)
+    is_op = (shares.owner >= 0) & (shares.owner < len(linked.ops))
+    owner = np.where(is_op, shares.owner, found.op)
     owner = np.where(has_cost, owner, -1)
     estimate = lookup(costs.estimate, owner, -1)
     copied = np.where(found.is_kernel, UNKNOWN, int_column(raw, "bytes", UNKNOWN))
@@ -166,13 +250,23 @@ def _cost_columns(linked: Linked, found: LinkedActivities, raw: pa.Table) -> dic
         for name, values in shares.counts.items()
     }
     time = np.where(found.is_kernel, shares.op_time, found.dur)
+    cost_op = np.where(is_op, shares.owner, NO_ID)
+    if linked.graphs is not None:
+        of_node = linked.graphs.number("cost_op_id", found.node)
+        cost_op = np.where((shares.owner >= 0) & ~is_op, of_node, cost_op)
+
+    def of_estimate(name: str, words: Sequence[str | None]) -> pa.Array:
+        codes, texts = _or_of_node(linked, found, name, (estimate, words))
+        return text_array((np.where(found.is_kernel, codes, -1), texts))
+
     return {name: int_array(values, UNKNOWN) for name, values in counts.items()} | {
         "kernel_short": text_array((kernel, [short_name(text) for text in kernels])),
         "category": text_array(_categories(linked, found, raw, estimate)),
-        "params": text_array((estimate, costs.texts("params"))),
-        **_cost_status(linked, found, owner, copied, shares.owner),
-        "compute_dtype": text_array((estimate, costs.texts("dtype"))),
-        "cost_op_id": int_array(shares.owner, -1),
+        "params": of_estimate("params", costs.texts("params")),
+        **_cost_status(linked, found, owner, copied),
+        "compute_dtype": of_estimate("compute_dtype", costs.texts("dtype")),
+        "cost_op_id": int_array(cost_op, NO_ID),
+        "cost_call_id": int_array(np.where(is_op, -1, found.cost_call), -1),
         "cost_role": text_array((shares.role, ROLES)),
         "op_time_ns": int_array(np.where(shares.owner >= 0, shares.op_time, -1), -1),
         **_rates(shares, np.where(found.is_kernel, shares.op_bytes, copied), time),
@@ -216,7 +310,9 @@ def _categories(
         [
             only(code_column(raw, "kind"), ~found.is_kernel),
             named(by_name, "comm"),
-            (lookup(costs.category, op, -1), costs.categories),
+            _or_of_node(
+                linked, found, "category", (lookup(costs.category, op, -1), costs.categories)
+            ),
             (estimate, costs.estimate_categories()),
             by_name,
         ],
@@ -224,21 +320,23 @@ def _categories(
 
 
 def _cost_status(
-    linked: Linked, found: LinkedActivities, op: Int, copied: Int, owner: Int
+    linked: Linked, found: LinkedActivities, op: Int, copied: Int
 ) -> dict[str, pa.Array]:
-    """Return status and note; the op around a graph's replay lacks neither formula nor shapes."""
+    """Return status and note; a replay that nothing explains has neither op nor shapes."""
     status = lookup(linked.costs.status, op, STATUSES.index("no_op"))
-    replayed = (found.link == LINKS.index("graph")) & found.is_kernel & (owner < 0)
-    status[replayed & (found.op >= 0)] = STATUSES.index("no_formula")
+    status[found.node >= 0] = -1
     of_copy = np.where(copied >= 0, STATUSES.index("ok"), STATUSES.index("no_shapes"))
     status = np.where(found.is_kernel, status, of_copy)
     status[found.is_whole_graph] = STATUSES.index("no_formula")
     of_op, notes = linked.costs.note
-    note = np.where(replayed, len(notes), lookup(of_op, op, -1))
+    is_unknown = (found.link == LINKS.index("graph")) & found.is_kernel
+    note = np.where(is_unknown, len(notes), lookup(of_op, op, -1))
     note[found.is_whole_graph] = len(notes) + 1
+    own = (status, STATUSES), (note, [*notes, _REPLAY, _NOTES[_WHOLE_GRAPH]])
+    kernels = replace(found, node=np.where(found.is_kernel, found.node, -1))
     return {
-        "cost_status": text_array((status, STATUSES)),
-        "cost_note": text_array((note, [*notes, _REPLAY, _NOTES[_WHOLE_GRAPH]])),
+        name: text_array(_or_of_node(linked, kernels, name, column))
+        for name, column in zip(("cost_status", "cost_note"), own, strict=True)
     }
 
 
@@ -261,8 +359,8 @@ def _device_columns(recording: Recording, ordinal: Int) -> dict[str, Any]:
     }
 
 
-def _notes(linked: Linked, found: LinkedActivities) -> Int:
-    """Return the note on each activity's link, as a code into `_NOTES`."""
+def _notes(linked: Linked, found: LinkedActivities) -> TextColumn:
+    """Return the note on each activity's link."""
     pairs = linked.pairs
     note = np.where(found.op < 0, _NO_OP, -1)
     note[found.launch < 0] = _NO_LAUNCH
@@ -271,6 +369,7 @@ def _notes(linked: Linked, found: LinkedActivities) -> Int:
     note[in_backward & (lookup(pairs.accumulate, found.op, -1) >= 0)] = _ACCUMULATE
     note[lookup(pairs.unsure.astype(np.int64), found.op, 0) > 0] = _BY_NUMBER
     note[lookup(pairs.tied.astype(np.int64), found.op, 0) > 0] = _TIED
-    note[found.link == LINKS.index("graph")] = _GRAPH
     note[found.is_whole_graph] = _WHOLE_GRAPH
-    return note
+    if linked.graphs is None:
+        return note, _NOTES
+    return merge_texts((found.replay_note, list(linked.graphs.notes)), (note, _NOTES))

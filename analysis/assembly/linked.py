@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,25 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
 
 
+class ExplainedReplays(Protocol):
+    """What is known of the nodes of the graphs that a recording replays.
+
+    Attributes:
+        notes: on how they were found.
+    """
+
+    notes: TextCodes
+
+    def linked(self, recording: Recording, linked: Linked, shared: SharedFindings) -> Linked:
+        """Return what is linked of a window, with what is found of its replays."""
+
+    def text(self, name: str, node: Int) -> TextColumn:
+        """Return a column of text of nodes by row of `graph_nodes`, -1 for none."""
+
+    def number(self, name: str, node: Int) -> Int:
+        """Return a column of numbers of nodes by row of `graph_nodes`; `NO_ID` for null."""
+
+
 @dataclass(frozen=True)
 class Linked:
     """The ops in the order of their ids, with all that was found for each.
@@ -53,6 +72,7 @@ class Linked:
         steps: the step ranges, for launches on other threads.
         paths: of the user's own ranges.
         op_ranges, launch_ranges: those around each op and each launch, as codes into `paths`.
+        graphs: what is known of the nodes of replayed graphs; None: none is replayed.
     """
 
     threads: Threads
@@ -73,6 +93,7 @@ class Linked:
     paths: Sequence[str]
     op_ranges: RangePaths
     launch_ranges: RangePaths
+    graphs: ExplainedReplays | None = None
 
 
 class SharedFindings:
@@ -82,9 +103,12 @@ class SharedFindings:
         stacks: the distinct stacks.
         calls: the distinct calls.
         descriptions: those of the estimates.
+        graphs: explains replays of graphs; None: none are to be explained.
+        first_op: how many ops the windows before have.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, graphs: ExplainedReplays | None = None) -> None:
+        self.graphs, self.first_op = graphs, 0
         self.stacks = Stacks()
         self.calls = DistinctCalls(recording.signatures)
         self.descriptions: TextCodes = TextCodes()
@@ -141,7 +165,7 @@ def link_recording(
     """
     load_extensions()
     shared = shared or SharedFindings(recording)
-    tables = ("ops", "launches", "ranges", "flows", "memory")
+    tables = ("ops", "launches", "ranges", "flows", "memory", "created_nodes")
     threads = Threads.of(recording.read(name, ["pid", "tid"]) for name in tables)
     ops = link_ops(recording, threads)
     pairs = pair(ops, recording, threads)
@@ -166,7 +190,7 @@ def link_recording(
     # Evidence of the inputs of ops elsewhere in the recording.
     names = code_column(recording.read("activities", ["kernel"], activities.row), "kernel")
     evidence = find_evidence(ops, pairs, signature, shared.calls, (activities.op, names))
-    return Linked(
+    linked = Linked(
         threads=threads,
         ops=ops,
         pairs=pairs,
@@ -186,6 +210,7 @@ def link_recording(
         op_ranges=users.at(ops.thread, ops.start),
         launch_ranges=users.at(launches.thread, launches.start),
     )
+    return linked if shared.graphs is None else shared.graphs.linked(recording, linked, shared)
 
 
 def _stack_of(ops: Ops, around: _Around, origin: Int, inherits: Bool) -> Int:

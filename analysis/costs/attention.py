@@ -380,6 +380,17 @@ def _is_cached(call: OpCall, places: _AttentionPlaces) -> bool:
     return (paged and _is_packed(call, places)) or maybe_tensor(call, places.used) is not None
 
 
+def has_lengths_of_its_own(call: OpCall) -> bool:
+    """Return whether the lengths of sequences are in a tensor, so that each call has others."""
+    if call.op in _PAGED_OPS:
+        return True
+    table = next((each for each in (_FORWARD, _BACKWARD) if call.op in each), None)
+    if table is None:
+        return False
+    places = _places(call, table)
+    return _is_packed(call, places) or _is_cached(call, places)
+
+
 def _sequences(call: OpCall, places: _AttentionPlaces, batch: int) -> int:
     """Return how many sequences there are, where they may be packed."""
     return tensor(call, places.lengths).shape[0] - 1 if _is_packed(call, places) else batch
@@ -585,7 +596,10 @@ def batch_prefill(call: OpCall) -> Cost:
     return _cost(work, 2 * widths, tallied, (least.bytes, tallied.bytes))
 
 
-@cost_of("_C::paged_attention_v1", "_C::paged_attention_v2", category="attention")
+_PAGED_OPS: Final = ("_C::paged_attention_v1", "_C::paged_attention_v2")
+
+
+@cost_of(*_PAGED_OPS, category="attention")
 def paged_attention(call: OpCall) -> Cost:
     """Result, …, one query (b, h, d) for each sequence, pages of k and v, heads of k, …, longest.
 

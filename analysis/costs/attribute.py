@@ -324,40 +324,65 @@ class Shares:
 COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
 
 
-def share_costs(costs: OpCosts, op: Int, dur: Int, helper: Bool, moves: Bool) -> Shares:
-    """Share the counts of the accounting ops among the kernels launched in them.
+class OwnedWork(NamedTuple):
+    """The work that each kernel has a part in.
+
+    Attributes:
+        owner: the number of what accounts for it, -1 for none.
+        totals: by name in `COUNTS`, the counts of that as a whole; `UNKNOWN` for null.
+        is_nested: whether the kernel is of an op inside that does another kind of work.
+        in_product: whether that is a matrix product.
+    """
+
+    owner: Int
+    totals: dict[str, Int]
+    is_nested: Bool
+    in_product: Bool
+
+
+def owned_work(costs: OpCosts, op: Int) -> OwnedWork:
+    """Return the work of the ops that account for these; -1 for no op.
+
+    Another kind of work is that of an op inside which fills a buffer, and in a matrix product of an
+    op of another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand).
+    """
+    owner = lookup(costs.owner, op, -1)
+    estimate = lookup(costs.estimate, owner, -1)
+    totals = {name: lookup(costs.counts[name], estimate, UNKNOWN) for name in COUNTS}
+    fills = lookup(costs.fills.astype(np.int64), op, 0) > 0
+    in_product = costs.is_matrix_work(owner)
+    nested = (owner != op) & (fills | (in_product & costs.is_other_work(op)))
+    return OwnedWork(owner, totals, nested, in_product)
+
+
+def share_costs(work: OwnedWork, dur: Int, helper: Bool, moves: Bool) -> Shares:
+    """Share counts among the kernels that have a part in them.
+
+    In a matrix product a kernel whose name can only move or add helps too (the bias that
+    `aten::addmm` copies into its result).
 
     Args:
-        costs: of the ops.
-        op: of each kernel the position of its op, -1 for none.
+        work: of each kernel.
         dur: of each kernel its time.
         helper: of each kernel whether its name says that it is one.
         moves: of each kernel whether its name says that it can only copy, add, fill or sum.
     """
-    owner = np.where(op >= 0, costs.owner[op], -1) if len(costs.owner) else np.full(len(op), -1)
+    owner = work.owner
     rows = np.flatnonzero(owner >= 0)
-    owners, group = np.unique(owner[rows], return_inverse=True)
-    role = np.full(len(op), -1, np.int64)
-    # Another kind of work is that of an op inside which fills a buffer, and in a matrix product of
-    # an op of another kind (`aten::sum` of a bias' gradient, `aten::copy_` of an operand). There a
-    # kernel whose name can only move or add helps too (the bias that `aten::addmm` copies into its
-    # result).
-    fills = lookup(costs.fills.astype(np.int64), op, 0) > 0
-    in_product = costs.is_matrix_work(owner)
-    nested = (owner != op) & (fills | (in_product & costs.is_other_work(op)))
-    by_name = np.where(helper | (in_product & moves), _HELPER, _MAIN)
-    role[rows] = np.where(nested, _NESTED, by_name)[rows]
+    owners, first, group = np.unique(owner[rows], return_index=True, return_inverse=True)
+    role = np.full(len(owner), -1, np.int64)
+    by_name = np.where(helper | (work.in_product & moves), _HELPER, _MAIN)
+    role[rows] = np.where(work.is_nested, _NESTED, by_name)[rows]
     has_main = np.bincount(group, role[rows] == _MAIN, len(owners)) > 0
     role[rows[~has_main[group]]] = _MAIN
     working = role[rows] == _MAIN
-    op_time = np.zeros(len(op), np.int64)
+    op_time = np.zeros(len(owner), np.int64)
     op_time[rows] = _sum_by(group, dur[rows], len(owners))[group]
     counts, whole = {}, {}
     for name in COUNTS:
-        total = costs.counts[name][costs.estimate[owners]]
-        whole[name] = np.full(len(op), UNKNOWN, np.int64)
-        whole[name][rows] = total[group]
-        part = np.full(len(op), UNKNOWN, np.int64)
+        total = work.totals[name][rows[first]]
+        whole[name] = work.totals[name]
+        part = np.full(len(owner), UNKNOWN, np.int64)
         part[rows] = np.where(total[group] == UNKNOWN, UNKNOWN, 0)
         part[rows[working]] = share(total, group[working], dur[rows[working]])
         counts[name] = part

@@ -77,10 +77,21 @@ class Roofs:
     bytes_lo: Floats
 
 
-def op_numbers(kernels: pa.Table) -> Int:
-    """Return the op whose counts each row shares, -1 for none."""
+def op_numbers(kernels: pa.Table, op_count: int | None = None) -> Int:
+    """Return the op whose counts each row shares, -1 for none.
+
+    Each replay of a graph calls its ops anew: these calls are numbered after the ops.
+
+    Args:
+        kernels: rows of `kernels` or `copies`.
+        op_count: how many ops there are; by default as many as these rows name.
+    """
     op: Int = int_column(kernels, "cost_op_id", -1)
-    return op
+    if "cost_call_id" not in kernels.column_names:
+        return op
+    call = int_column(kernels, "cost_call_id", -1)
+    first = int(op.max(initial=-1)) + 1 if op_count is None else op_count
+    return np.where(call >= 0, first + call, op)
 
 
 def roofs_of(

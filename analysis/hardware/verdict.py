@@ -62,7 +62,7 @@ JUDGED: Final = (
 
 JUDGED_BY: Final = (
     "device", "kernel", "category", "params", "compute_dtype", "cost_status", "cost_op_id",
-    "op_time_ns", "flops", "flops_lo", "bytes_lo", "tflops", "gbps",
+    "cost_call_id", "op_time_ns", "flops", "flops_lo", "bytes_lo", "tflops", "gbps",
 )  # fmt: skip
 """The columns that `judge` reads."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TIMES: Final = {
     "ops": "start_ns", "launches": "start_ns", "ranges": "start_ns", "memory": "time_ns",
     "memory_tags": "time_ns", "weights": "time_ns", "stalls": "start_ns", "flows": "time_ns",
-    "activities": "start_ns", "counters": "time_ns",
+    "activities": "start_ns", "counters": "time_ns", "created_nodes": "time_ns",
 }  # fmt: skip
 """The raw tables, and the columns by which their rows are before or after a cut."""
 _WHOLE_KINDS: Final = ("module", "layer", "internal")

@@ -1,6 +1,7 @@
 """Link kernels and copies, those of CUDA graphs too: number them, find their launch and its op.
 
-A kernel of a replayed graph has the launch of the graph, and the op around that.
+A kernel of a replayed graph has the launch of the graph; its op ran when that was captured, see
+`pyprof2.analysis.graphs`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from pyprof2.analysis.linking.threads import Threads
 
 _KEYS: Final = ("pid", "correlation_id", "recorded_id", "kind", "device")
-LINKS: Final = ["none", "correlation", "external_id", "graph", "range"]
+LINKS: Final = [
+    "none", "correlation", "external_id", "graph", "range", "graph_id", "graph_names",
+    "graph_order",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,10 @@ class LinkedActivities:
     """GPU activities in the order of their ids; launch and op by position, -1 for none.
 
     A whole graph that was recorded as one activity counts as a kernel. `is_unsure`: several
-    processes have a launch of its id, and nothing says which of them it is.
+    processes have a launch of its id, and nothing says which of them it is. A kernel of a replayed
+    graph has no op, but a `node`, row of `graph_nodes`; a note on how that was found, as a code;
+    and, as ids of activities, the first one of the call of its op in this replay, and of the call
+    of the op whose counts it shares; -1 where these are not known.
     """
 
     id: Int
@@ -83,6 +90,10 @@ class LinkedActivities:
     is_kernel: Bool
     is_whole_graph: Bool
     is_unsure: Bool
+    node: Int
+    replay_note: Int
+    call: Int
+    cost_call: Int
 
     def __len__(self) -> int:
         return len(self.row)
@@ -121,12 +132,16 @@ def link_activities(
         named = int_column(table, "recorded_id", NO_ID)
         same = (op >= 0) & (named != NO_ID) & (of_op[ops.row[op]] == named)
         link[same] = LINKS.index("external_id")
+    is_replayed = is_whole_graph.copy()
     if len(launches.is_graph):
-        link[(launch >= 0) & launches.is_graph[launch]] = LINKS.index("graph")
-    link[is_whole_graph] = LINKS.index("graph")
+        is_replayed |= (launch >= 0) & launches.is_graph[launch]
+    # The op around the launch of a graph is the one that replays it, not that of its kernels.
+    link[is_replayed], op = LINKS.index("graph"), np.where(is_replayed, -1, op)
+    none: Int = np.broadcast_to(np.array(-1, np.int64), len(row))
     return LinkedActivities(
-        np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure
-    )
+        np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure,
+        none, none, none, none,
+    )  # fmt: skip
 
 
 def _launches_of(

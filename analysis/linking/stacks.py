@@ -124,6 +124,19 @@ class Stacks:
             stack[rows] = np.array(found, np.int64)[place.reshape(-1)]
         return lookup(stack, nest.innermost(thread, time), -1)
 
+    def lines_of(self, stack: Int) -> TextColumn:
+        """Return the text of each stack, the innermost line first; see `of_texts`."""
+        pairs, lines = list(self._ids), list(self._lines)
+        used, code = distinct(stack)
+        texts: list[str | None] = []
+        for number in used.tolist():
+            path, at = [], number
+            while at >= 0:
+                at, line = pairs[at]
+                path.append(lines[line])
+            texts.append("\n".join(path) or None)
+        return code, texts
+
     def table(self) -> pa.Table:
         """Return the canonical table `stacks` without the column `rank`."""
         pairs = np.array(list(self._ids), np.int64).reshape(-1, 2)

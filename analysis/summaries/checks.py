@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     _Lack: TypeAlias = tuple[str, int, int | None, str]
     """A lack: how often, of how many if that says something, and what to do."""
 
+_RECORD_CAPTURE: Final = (
+    "record while graphs are captured, and name that recording: pyprof2 parse --capture (SGLang: "
+    "--enable-profile-cuda-graph; vLLM: capture_torch_profiler; yours: pyprof2 capture); or record "
+    "a few steps without graphs to see their ops"
+)
+_GRAPHS_SHOWN: Final = 5
+"""So many graphs that nothing explains are named, those with the most kernels."""
+_FOUND: Final = {
+    "graph_id": "by the ids of nodes", "graph_names": "by names and order",
+    "graph_order": "by order alone",
+}  # fmt: skip
 _SCANNERS: Final = {"python": "Python"}
 
 
@@ -41,6 +52,7 @@ def find_lacks(
         text = "they were launched before the recording began: later steps are whole"
         advice = replace(advice, launches=text)
     yield from _lacks(summary, advice)
+    yield from _graphs(manifest)
     for rank in manifest["ranks"]:
         if count := rank.get("nodes_lost", 0):
             text = "autograd nodes whose forward thread was not found: no forward op, no layer"
@@ -117,13 +129,40 @@ def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
         ("kernels without a launch in the recording", kernels - s["launched_count"], kernels,
          advice_on.launches),
         ("kernels launched outside of any op",
-         s["launched_count"] - linked - s["other_threads_count"] - s["loose_graph_count"], kernels,
+         s["launched_count"] - linked - s["other_threads_count"] - s["graph_count"], kernels,
          advice_on.outside),
         ("kernels launched on threads without any op", s["other_threads_count"], kernels,
          advice_on.other_threads),
         ("kernels of replayed CUDA graphs: ops ran at capture time", s["graph_count"], kernels,
-         "record a few steps without graphs to see their ops"),
+         _RECORD_CAPTURE),
     )  # fmt: skip
+
+
+def _graphs(manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield how the nodes of replayed graphs were found, and which graphs nothing explains."""
+    for rank in manifest["ranks"]:
+        graphs = rank.get("graphs", ())
+        for link, how in _FOUND.items():
+            own = [each for each in graphs if each["link"] == link]
+            total = sum(each["nodes"] * each["replays"] for each in own)
+            known = sum(each["linked"] for each in own)
+            if own:
+                severity = "info" if known == total else "lack"
+                text = f"kernels of replayed graphs: {known:,} of {total:,} {how}"
+                advice = "; ".join(dict.fromkeys(each["note"] for each in own[:_GRAPHS_SHOWN]))
+                share = 100 * known / total
+                yield Finding(severity, text, known, share, advice, rank["rank"])
+        unknown = sorted(
+            (each for each in graphs if each["link"] not in _FOUND),
+            key=lambda each: -each["nodes"] * each["replays"],
+        )
+        for each in unknown[:_GRAPHS_SHOWN]:
+            text = f"graph of {each['nodes']:,} nodes: {each['note']}"
+            yield Finding("lack", text, each["replays"], None, _RECORD_CAPTURE, rank["rank"])
+        if others := unknown[_GRAPHS_SHOWN:]:
+            text = "replays of other graphs that nothing explains"
+            count = sum(each["replays"] for each in others)
+            yield Finding("lack", text, count, None, _RECORD_CAPTURE, rank["rank"])
 
 
 def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Finding]:

@@ -36,7 +36,7 @@ _CASTS: Final = re.compile(r"^aten::(?:copy_|_to_copy|to)\(")
 _MAKES: Final = re.compile(r"^aten::(?:_to_copy|to|empty\w*|new_empty\w*|zeros\w*|ones\w*)\(")
 _FLOAT_NUMBER: Final = re.compile(r", (?:5|6|7|15)(?=[,)])")
 """Number of a floating dtype, among arguments that are no tensors."""
-NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", *_TEXTS)
+NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", "call_id", *_TEXTS)
 """Columns of kernels and copies that are compared."""
 
 
@@ -95,7 +95,7 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
     slices, call = slices.iloc[order], call[order]
     first = np.flatnonzero(np.r_[True, call[1:] != call[:-1]][: len(call)])
     calls = slices.iloc[first].reset_index(drop=True)
-    has_op = calls["op_id"].notna()
+    has_op = calls["op"].notna()
     name = calls["kernel"].where(calls["copy_kind"].isna(), calls["copy_kind"])
     calls = calls.assign(
         kind=_kinds(slices, call),
@@ -158,9 +158,12 @@ def _is_cast(signature: str) -> bool:
 
 def _calls(slices: pd.DataFrame) -> Int:
     """Return a number for each call: of its op in its step, or of the activity alone."""
-    op = slices["op_id"].astype("Int64")
-    alone = op.isna().to_numpy()
-    own = np.where(alone, -1 - np.arange(len(slices)), op.fillna(0).to_numpy(np.int64))
+    op, anew = (
+        slices[name].astype("Int64").fillna(-1).to_numpy(np.int64) for name in ("op_id", "call_id")
+    )
+    # Each replay of a graph calls its ops anew.
+    of_op = np.where(op >= 0, 2 * op, -1 - np.arange(len(slices)))
+    own = np.where(anew >= 0, 2 * anew + 1, of_op)
     others = (slices[name].to_numpy(np.int64) for name in ("side", "rank", "step"))
     return combine_keys(*others, own)
 

@@ -37,7 +37,12 @@ LINK_MEANINGS: Final = {
     "correlation": "the launch by correlation id; the op is the innermost one on the launch's "
     "thread that encloses the launch",
     "range": "the op is the range around the launch",
-    "graph": "a graph launch: the op is the one around the replay, if any",
+    "graph": "a graph launch that nothing explains: its ops ran when the graph was captured",
+    "graph_id": "a graph launch; the node's own id names the captured launch, and its op",
+    "graph_names": "a graph launch; the op is that of the captured or eager launch of this name at "
+    "its place in the graph",
+    "graph_order": "a graph launch; the op is that of the captured launch at its place: names were "
+    "not recorded at capture, the kinds of work agree",
     "self": "the row is the op itself",
     "none": "no op encloses the launch, or there is no launch in the recording",
 }
@@ -73,6 +78,7 @@ class Explanation:
         kernel: what the profiler says of it.
         op: its op, and the ops around that.
         link: how the op was found.
+        node: of a kernel of a replayed graph, the node that it is, and its op.
         range: the user's own ranges around it.
         pair: its forward op, or its backward nodes.
         cost: the counts, and how they were made.
@@ -86,6 +92,7 @@ class Explanation:
     kernel: Facts | None
     op: Facts | None
     link: Facts | None
+    node: Facts | None
     range: Facts | None
     pair: Facts | None
     cost: Facts | None
@@ -154,13 +161,14 @@ def explain(known: Explainer, reference: Reference) -> Explanation:
         kernel=None if row is None else _kernel(_first(row)),
         op=None if op is None else _op(rows, op),
         link=None if row is None else _link(rows, _first(row)),
+        node=None if row is None else _node(rows, _first(row)),
         range=_range(rows.op(op or 0) if row is None else _first(row)),
         pair=None if op is None else _pair(rows, op),
         cost=cost,
         communication=_communication(cost, shared),
-        sharing=_sharing(shared, owner),
+        sharing=_sharing(shared, is_shared=owner is not None or _has_call(row)),
         tensor_core=_tensor_core(judged.table, row),
-        roof=None if owner is None or only_helping else roof_of(judged),
+        roof=None if only_helping or (owner is None and not _has_call(row)) else roof_of(judged),
     )
 
 
@@ -168,7 +176,10 @@ def _judge(known: Explainer, row: pa.Table | None, owner: int | None) -> tuple[p
     """Return the rows that share the counts, and what is said of them, or of the op itself."""
     rows = known.rows
     shared = rows.no_work() if row is None else row
-    if owner is not None:
+    call = None if row is None else row["cost_call_id"][0].as_py()
+    if call is not None:
+        shared = rows.of_call(call)
+    elif owner is not None:
         shared = rows.sharing(owner)
     if row is None and owner is not None and not rows.has_gpu:
         one = op_calls(*rows.op_table(owner))
@@ -207,6 +218,24 @@ def _link(rows: Explained, row: Mapping[str, Any]) -> dict[str, Any]:
         "correlation_id": row["correlation_id"],
         "launch": None if launch is None else _picked(rows.launch(launch), LAUNCH),
     }
+
+
+_NODE: Final = (
+    "graph_node", "file", "capture", "node", "candidates", "sizes_equal", "sizes_known", "op",
+    "signature", "layer", "source", "direction", "forward_op", "category", "params", "cost_status",
+    "cost_note", *_COUNTS,
+)  # fmt: skip
+
+
+def _node(rows: Explained, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what is known of the node of a graph that a kernel is."""
+    node = row["graph_node"]
+    return None if node is None else _picked(rows.node(node), _NODE)
+
+
+def _has_call(row: pa.Table | None) -> bool:
+    """Whether a kernel shares the counts of an op's call in a replay of a graph."""
+    return row is not None and row["cost_call_id"][0].as_py() is not None
 
 
 def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -267,9 +296,9 @@ def _communication(cost: Mapping[str, Any] | None, shared: pa.Table) -> dict[str
     return None if found is None else found._asdict()
 
 
-def _sharing(shared: pa.Table, owner: int | None) -> list[dict[str, Any]] | None:
+def _sharing(shared: pa.Table, *, is_shared: bool) -> list[dict[str, Any]] | None:
     """Return what each kernel got of the op's counts, which go by time to those that work."""
-    if owner is None or not shared.num_rows:
+    if not is_shared or not shared.num_rows:
         return None
     names = ("kernel_id", "kernel_short", "op", "dur_ns", "cost_role", "flops", "bytes")
     return [_picked(row, names) for row in shared.to_pylist()]

@@ -18,7 +18,7 @@ from pyprof2.analysis.hardware.verdict import JUDGED
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, has_text, int_column
-from pyprof2.tables import KERNELS, OPS
+from pyprof2.tables import GRAPH_NODES, KERNELS, OPS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -215,12 +215,15 @@ class Explained:
         """
         self.ops = OpIds(tables)
         self.devices: list[dict[str, Any]] = tables.read("devices").to_pylist()
-        ids = {name: tables.read(name, ["kernel_id", "op_id", "cost_op_id"]) for name in _GPU}
+        columns = ["kernel_id", "op_id", "cost_op_id", "cost_call_id"]
+        ids = {name: tables.read(name, columns) for name in _GPU}
         self._counts = {name: table.num_rows for name, table in ids.items()}
         self.has_gpu = any(self._counts.values())
         self._by_id = {name: _Index(int_column(ids[name], "kernel_id", -1)) for name in _GPU}
         self._op_of = {name: int_column(ids[name], "op_id", -1) for name in _GPU}
         self._by_owner = _Index(int_column(ids["kernels"], "cost_op_id", -1))
+        self._call_of = int_column(ids["kernels"], "cost_call_id", -1)
+        self._by_call = _Index(self._call_of)
         self._places = {reference: self._find(reference) for reference in references}
         self._read(tables)
 
@@ -234,9 +237,13 @@ class Explained:
         owners = {owner for op in ops if (owner := self.ops.owner(op)) is not None}
         at = {name: {p.row for p in places if p.table == name} for name in _GPU}
         at["kernels"].update(*(self._by_owner[owner].tolist() for owner in owners))
+        calls = {int(self._call_of[row]) for row in list(at["kernels"])} - {-1}
+        at["kernels"].update(*(self._by_call[call].tolist() for call in calls))
         self._work = {name: _Some.of(tables, name, at[name], _WORK) for name in _GPU}
         forward = {int(self.ops.forward[op]) for op in ops} - {-1}
         self._ops = _Some.of(tables, "ops", ops | owners | forward, _OF_OPS)
+        nodes = set().union(*(_numbers(some.table, "graph_node") for some in self._work.values()))
+        self._nodes = _Some.of(tables, "graph_nodes", nodes, GRAPH_NODES.names)
         launches = set().union(*(_numbers(some.table, "launch_id") for some in self._work.values()))
         self._launches = _Some.of(tables, "launches", launches, LAUNCH)
         estimates = _numbers(self._ops.table, "estimate_id")
@@ -270,6 +277,14 @@ class Explained:
     def sharing(self, owner: int) -> pa.Table:
         """Return the kernels that share the counts of an op, in their order."""
         return self._work["kernels"].rows(self._by_owner[owner])
+
+    def of_call(self, call: int) -> pa.Table:
+        """Return the kernels that share the counts of an op's call in a replay, in their order."""
+        return self._work["kernels"].rows(self._by_call[call])
+
+    def node(self, node: int) -> dict[str, Any]:
+        """Return what is known of a node of a graph."""
+        return self._nodes.row(node)
 
     def op(self, op: int) -> dict[str, Any]:
         """Return an op as it stands in its table."""

@@ -37,10 +37,13 @@ _OF_ACTIVITIES: Final = {
     ),
     "library": ("library_source", "source"),
     "stack_id": ("stack_id",),
+    "call_id": ("call_id",),
     "stack": ("stack_id",),
     "other_sequence_nrs": ("op_id", "sequence_nr"),
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
+_KEYS: Final = ("stack_id", "call_id")
+"""Of these, those that are columns of the tables themselves."""
 _AT_ONCE: Final = 4
 """How many columns are made at once of a recording with kernels."""
 
@@ -101,9 +104,7 @@ def activity_rows(
     """
     order = order_of(kernels, copies) if order is None else order
     both = pa.concat_tables([kernels, copies]).unify_dictionaries()
-    columns = {name: both[name] for name in PROFILE_COLUMNS if name in wanted}
-    if "stack_id" in wanted:
-        columns["stack_id"] = both["stack_id"]
+    columns = {name: both[name] for name in (*PROFILE_COLUMNS, *_KEYS) if name in wanted}
     rows = pa.table(columns | _made(both, wanted, beside or {}))
     return rows if (order[1:] > order[:-1]).all() else rows.take(order)
 
@@ -282,9 +283,7 @@ def op_rows(
     from pyprof2.analysis.hardware.verdict import examine_ops
 
     calls = examine_ops(op_calls(ops, signatures), devices, override).table
-    columns = {name: calls[name] for name in PROFILE_COLUMNS if name in wanted}
-    if "stack_id" in wanted:
-        columns["stack_id"] = calls["stack_id"]
+    columns = {name: calls[name] for name in (*PROFILE_COLUMNS, *_KEYS) if name in wanted}
     columns |= _made(calls, wanted, beside or {})
     if "rate_ns" in wanted:
         columns["rate_ns"] = calls["op_time_ns"]

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool
 
 NEEDED: Final = {
-    "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op_id", "layer",
-                "source", "direction", "recompute", "forward_op_id", "flops", "link", "launch_id"),
+    "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op", "op_id", "layer",
+                "source", "direction", "recompute", "forward_op_id", "flops", "link", "launch_id",
+                "graph_node"),
     "copies": ("start_ns", "dur_ns", "device"),
     "ops": ("start_ns", "dur_ns", "self_ns", "pid", "tid", "op", "signature_id", "layer", "source",
             "sequence_nr", "flops", "cost_status"),
@@ -159,7 +160,7 @@ class _KernelTotals:
         self.counts.update(_links(kernels) | _shapes(kernels, ops.is_shaped))
         self.counts["busy_kernels_ns"] += _alone(kernels, self._covered)
         self.names.update(_texts(kernels["device_name"]))
-        has_op, is_graph = pc.is_valid(kernels["op_id"]), _is(kernels["link"], "graph")
+        has_op, is_graph = pc.is_valid(kernels["op"]), _is(kernels["link"], "graph")
         loose = pc.and_not(pc.and_not(pc.is_valid(kernels["launch_id"]), has_op), is_graph)
         launched = kernels.select(_THREAD).filter(loose).group_by(_THREAD, use_threads=False)
         self._unlinked.append(launched.aggregate([([], "count_all")]))
@@ -174,8 +175,12 @@ class _KernelTotals:
 
 def _links(kernels: pa.Table) -> dict[str, int]:
     """Return how many kernels have a launch, an op, a forward op, and what is known of others."""
-    op, is_graph = pc.is_valid(kernels["op_id"]), _is(kernels["link"], "graph")
+    op, is_graph = pc.is_valid(kernels["op"]), _is(kernels["link"], "graph")
     backward, time = _is(kernels["direction"], "backward"), kernels["dur_ns"]
+    replayed = {
+        link: time.filter(_is(kernels["link"], link))
+        for link in ("graph_id", "graph_names", "graph_order")
+    }
     return {
         "kernel_count": kernels.num_rows,
         "kernel_time_ns": _sum(time),
@@ -186,7 +191,8 @@ def _links(kernels: pa.Table) -> dict[str, int]:
         "backward_paired_count": _sum(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
         "recompute_count": _sum(kernels["recompute"]),
         "graph_count": _sum(is_graph),
-        "loose_graph_count": _sum(pc.and_not(is_graph, op)),
+        **{f"{link}_count": len(times) for link, times in replayed.items()},
+        **{f"{link}_ns": _sum(times) for link, times in replayed.items()},
         "layer_count": _sum(pc.is_valid(kernels["layer"])),
         "source_count": _sum(pc.is_valid(kernels["source"])),
         "costed_ns": _sum(time.filter(pc.is_valid(kernels["flops"]))),
@@ -194,12 +200,12 @@ def _links(kernels: pa.Table) -> dict[str, int]:
 
 
 def _shapes(kernels: pa.Table, is_shaped: Bool) -> dict[str, int]:
-    """Return how many kernels have an op with a shape, and without; of graphs not the latter."""
+    """Return how many kernels have an op with a shape, and without; those of graphs left out."""
     op = int_column(kernels, "op_id", -1)
     shaped = is_shaped[op]
-    is_own = ~_is(kernels["link"], "graph").to_numpy()
+    is_own = kernels["graph_node"].is_null().to_numpy()
     return {
-        "shapes_count": int(shaped.sum()),
+        "shapes_count": int((is_own & shaped).sum()),
         "shapeless_count": int((is_own & (op >= 0) & ~shaped).sum()),
     }
 

@@ -58,10 +58,10 @@ STORED_KEYS: Final = (
 MOST: Final = 1 << 14
 """With more rows they are not stored: to add them up would take as long as the kernels do."""
 
-_OF_OPS: Final = ("cost_op_id", "cost_role", "dur_ns", "roofline_pct")
+_OF_OPS: Final = ("cost_op_id", "cost_call_id", "cost_role", "dur_ns", "roofline_pct")
 _NEEDED: Final = (
-    "dur_ns", "step", "category", "op_id", "flops", "bytes", "cost_status", "roofline_pct",
-    "tensor_core", "tensor_core_eligible",
+    "dur_ns", "step", "category", "op_id", "call_id", "flops", "bytes", "cost_status",
+    "roofline_pct", "tensor_core", "tensor_core_eligible",
 )  # fmt: skip
 _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
 _EXTREMES: Final = ("min_ns", "max_ns")
@@ -116,28 +116,40 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
 
 
 class _OpTimes:
-    """Facts from all rows of an op, by `cost_op_id` plus one: 0 stands for none.
+    """Facts from all rows of an op, by the number of `op_numbers` plus one: 0 stands for none.
 
     Attributes:
+        op_count: how many ops there are, without those that replays of graphs call anew.
         time: of the rows that do its work, in ns.
         has_roof: whether any row has one.
         is_helped: whether any row is of a helper kernel.
     """
 
     def __init__(self, count: int) -> None:
+        self.op_count = count
         self.time = np.zeros(count + 1, np.int64)
         self.has_roof, self.is_helped = (np.zeros(count + 1, bool) for _ in range(2))
 
+    def places(self, rows: pa.Table) -> Int:
+        """Return where the facts of the op of each row are."""
+        return op_numbers(rows, self.op_count) + 1
+
     def add(self, rows: pa.Table) -> None:
         """Take up rows."""
-        op, helps = op_numbers(rows) + 1, are_helpers(rows)
+        op, helps = self.places(rows), are_helpers(rows)
+        more = int(op.max(initial=0)) + 1 - len(self.time)
+        if more > 0:
+            self.time = np.pad(self.time, (0, more))
+            self.has_roof, self.is_helped = (
+                np.pad(each, (0, more)) for each in (self.has_roof, self.is_helped)
+            )
         np.add.at(self.time, op[~helps], int_column(rows, "dur_ns", 0)[~helps])
         self.has_roof[op[has_least(rows)]] = True
         self.is_helped[op[helps]] = True
 
     def are_work_helped(self, rows: pa.Table) -> Bool:
         """Return which rows do the work of an op that has helper kernels."""
-        found: Bool = self.is_helped[op_numbers(rows) + 1] & ~are_helpers(rows)
+        found: Bool = self.is_helped[self.places(rows)] & ~are_helpers(rows)
         return found
 
 
@@ -205,7 +217,7 @@ def _helped(parts: Iterable[pa.Table], ops: _OpTimes, codes: _Codes, most: int |
         key = _numbers(codes.of(rows), keys)
         if most is not None and len(keys) > most:
             break
-        pairs.append(_pairs(op_numbers(rows) + 1, key))
+        pairs.append(_pairs(ops.places(rows), key))
     found = sorted_distinct(np.concatenate(pairs))
     sets, which = distinct_sets(found >> _BITS, found & _LOW)
     of_op = np.full(len(ops.time), -1, np.int32)
@@ -235,9 +247,9 @@ class _Rows:
         """Take up rows."""
         rows = self._codes.chosen(part)
         helps = np.zeros(rows.num_rows, np.int64)
-        if self._helped is not None:
+        if self._ops is not None and self._helped is not None:
             helping = are_helpers(rows)
-            helps[helping] = self._helped.of_op[op_numbers(rows)[helping] + 1] + 2
+            helps[helping] = self._helped.of_op[self._ops.places(rows)[helping]] + 2
         number = _numbers([*self._codes.of(rows), helps], self.numbers)
         for name, values in self._values(rows).items():
             self._add(name, values, number)
@@ -248,6 +260,9 @@ class _Rows:
         np.minimum.at(self._extremes[0], number, time)
         np.maximum.at(self._extremes[1], number, time)
         call = int_column(rows, "op_id", -1)
+        if self._ops is not None:
+            anew = int_column(rows, "call_id", -1)
+            call = np.where(anew >= 0, self._ops.op_count + anew, call)
         self._calls.append(_pairs(call[call >= 0], number[call >= 0]))
 
     def _add(self, name: str, values: Int, number: Int) -> None:
@@ -310,7 +325,7 @@ class _Rows:
         if self._ops is None:
             span = int_column(rows, "rate_ns", 0) if "rate_ns" in rows.column_names else time
             return time, span, floats(rows, "roofline_pct") / 100 * span
-        op = op_numbers(rows) + 1
+        op = self._ops.places(rows)
         return time, time, least_times(rows, self._ops.time[op], self._ops.has_roof[op])
 
     def sums(self, rank: int) -> Sums:

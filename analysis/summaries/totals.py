@@ -38,7 +38,12 @@ class Totals:
     backward_paired_count: int
     recompute_count: int
     graph_count: int
-    loose_graph_count: int
+    graph_id_count: int
+    graph_id_ns: int
+    graph_names_count: int
+    graph_names_ns: int
+    graph_order_count: int
+    graph_order_ns: int
     shapes_count: int
     shapeless_count: int
     ops_with_shapes_count: int
@@ -121,7 +126,8 @@ _NAMES: Final = (
     "kernel_time_ns", "copy_time_ns", "gpu_count", "busy_ns", "busy_kernels_ns", "span_ns",
     "gpu_span_ns", "op_count", "op_time_ns", "launched_count", "linked_count",
     "other_threads_count", "linked_pct", "backward_count", "backward_paired_count",
-    "recompute_count", "graph_count", "loose_graph_count", "shapes_count", "shapeless_count",
+    "recompute_count", "graph_count", "graph_id_count", "graph_id_ns", "graph_names_count",
+    "graph_names_ns", "graph_order_count", "graph_order_ns", "shapes_count", "shapeless_count",
     "ops_with_shapes_count", "ops_with_sequence_count", "ops_with_layer_count",
     "ops_with_source_count", "layer_count", "source_count", "costed_pct", "ledger",
 )  # fmt: skip

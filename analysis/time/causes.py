@@ -33,6 +33,7 @@ CAUSES: Final = (
     Cause("host_unrecorded", _LATE, "The host did something that was not recorded."),
     Cause("launch_latency", _DEVICE, "The launch had returned; the device had yet to start."),
     Cause("kernel_gap", _DEVICE, "The next one was queued on the stream of the last one."),
+    Cause("graph_gap", _DEVICE, "The next one is the next node of the graph that is replayed."),
     Cause("stream_wait", _DEVICE, "What was queued waited for work of another stream."),
     Cause("profiler", _RECORDING, "The profiler itself held the host up."),
     Cause("unknown", _RECORDING, "The recording lacks the evidence; the note says which."),

@@ -34,8 +34,8 @@ from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS, idle_causes, idle_r
 from pyprof2.analysis.time.recordings import recorded_window, recordings, source_root, window_with
 from pyprof2.analysis.time.rows_in_time import RowsInTime, cuts, united
 from pyprof2.analysis.time.step_windows import step_windows
-from pyprof2.columns import lookup, row_of, values_of
-from pyprof2.recording import int_column
+from pyprof2.columns import lookup, merge_texts, row_of, text_array, values_of
+from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _EVENT: Final = ("rank", "start_ns", "dur_ns", "pid", "tid")
 _WORK: Final = ("kernel_id", "device", "stream", "start_ns", "dur_ns", "launch_id", "op_id")
+_NODE: Final = ("kernel_id", "graph_node")
 _OPS: Final = ("op_id", "op", "source", "layer", "start_ns", "dur_ns", "pid", "tid")
 INPUT: Final = {
     "kernels": ("rank", *_WORK, "launch_ns"),
@@ -60,6 +61,12 @@ INPUT: Final = {
     "trace": ("rank", "start_ns", "end_ns", "source_root", "span"),
 }
 """The columns of the canonical tables that idle time is found in."""
+GRAPHS: Final = {
+    "kernels": (*INPUT["kernels"], "graph_node"),
+    "copies": (*INPUT["copies"], "graph_node"),
+    "graph_nodes": ("rank", "graph_node", "op", "source", "layer"),
+}
+"""The same where idle time between nodes of graphs is to have their ops."""
 IN_PARTS: Final = ("kernels", "copies", "launches", "ops", "ranges")
 """The tables that are read in parts."""
 
@@ -126,7 +133,9 @@ def idle_of_recording(
     """
     waiting, count = [IDLE.empty()], 0
     root = root or source_root(whole["trace"])
-    for part in idle_in_windows(tables, whole, root, normal_ns, spool=spool):
+    nodes = _GraphNodes.read(tables, whole.get("graph_nodes"))
+    for rows in idle_in_windows(tables, whole, root, normal_ns, spool=spool):
+        part = rows if nodes is None else nodes.named(rows)
         waiting.append(IDLE.conform(numbered(part, rank, whole["trace"])))
         # Not counted anew for each part: there is one for each device at least.
         count += part.num_rows
@@ -135,6 +144,49 @@ def idle_of_recording(
             waiting, count = [], 0
     if waiting:
         yield pa.concat_tables(waiting).unify_dictionaries()
+
+
+class _GraphNodes(NamedTuple):
+    """The nodes of graphs that kernels and copies are, by `kernel_id`, and what their ops are."""
+
+    kernel_id: Int
+    node: Int
+    table: pa.Table
+
+    @classmethod
+    def read(cls, tables: Mapping[str, ChunkedTable], nodes: pa.Table | None) -> _GraphNodes | None:
+        """Read them; None without any."""
+        if nodes is None or not nodes.num_rows:
+            return None
+        parts = [part for name in ("kernels", "copies") for part in chunks_of(tables[name], _NODE)]
+        known = [part.filter(pc.is_valid(part["graph_node"])) for part in parts]
+        ids, node = (
+            np.concatenate([int_column(part, name, -1) for part in known]) for name in _NODE
+        )
+        order = np.argsort(ids)
+        return cls(ids[order], node[order], nodes)
+
+    def named(self, rows: pa.Table) -> pa.Table:
+        """Return idle time of a device, before nodes of graphs, with op, source and layer of these.
+
+        The line at which the graph was launched is that of no node.
+        """
+        at = row_of(self.kernel_id, int_column(rows, "kernel_id", -1))
+        may_be = has_text(rows, "cause", _BEFORE_NODES) & rows["op_id"].is_null().to_numpy()
+        node = np.where(may_be, lookup(self.node, at, -1), -1)
+        for name in ("op", "source", "layer"):
+            code, texts = code_column(self.table, name)
+            own, known = code_column(rows, name)
+            column = merge_texts(
+                (lookup(code, node, -1), texts), (np.where(node >= 0, -1, own), known)
+            )
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, name, text_array(column))
+        return rows
+
+
+_BEFORE_NODES: Final = ("graph_gap", "kernel_gap", "stream_wait", "launch_latency")
+"""Causes of idle time that belong to what runs next."""
 
 
 def numbered(rows: pa.Table, rank: int, trace: pa.Table) -> pa.Table:

@@ -192,6 +192,7 @@ class _Rules:
             "unknown": ~handover.known,
             "launch_latency": ~handover.queued & short,
             "stream_wait": handover.queued & (gaps.before < gaps.start),
+            "graph_gap": handover.queued & short & self._in_graph(),
             "kernel_gap": handover.queued & short,
         }
         cause = np.select(list(rules.values()), [CODES[name] for name in rules], CODES["unknown"])
@@ -209,6 +210,15 @@ class _Rules:
             slices, cause=np.where(held, CODES["sync"], cause[of]),
             note=np.where(held, -1, note[of]), op=self.op[of], line=self._line(of),
         )  # fmt: skip
+
+    def _in_graph(self) -> Bool:
+        """Return whether the last one on the stream is of the same replay of a graph."""
+        name, names = self.host.calls.name
+        is_graph = np.array([*("GraphLaunch" in text for text in names), False])
+        call = self.handover.call
+        launched = lookup(self.host.calls.start, call, -NEVER)
+        found: Bool = is_graph[lookup(name, call, -1)] & (self.gaps.previous_launch == launched)
+        return found
 
     def _waits(self) -> Bool:
         """Return whether a recorded wait stands between the stream's last launch and this one."""

@@ -56,8 +56,8 @@ NOWHERE: Final = 0
 _FEW: Final = 1 << 14
 """So many rows are held at least until they are added up with those before them."""
 _WORK: Final = (
-    "start_ns", "dur_ns", "launch_ns", "device", "step", "op_id", "flops", "bytes", "cost_status",
-    "tensor_core",
+    "start_ns", "dur_ns", "launch_ns", "device", "step", "op_id", "source", "flops", "bytes",
+    "cost_status", "tensor_core",
 )  # fmt: skip
 INPUT: Final = {
     "kernels": _WORK,
@@ -275,7 +275,9 @@ class LineWork:
         for parts, _ in in_time_order(activities, [_WORK, _WORK]):
             work = pa.concat_tables(parts).unify_dictionaries()
             at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
-            yield _work_rows(work, at, self.steps, covered)
+            # Kernels of replayed graphs have the line of an op that this store need not have.
+            source = np.where(at != NOWHERE, -1, sources.add(work, "source"))
+            yield _work_rows(work, (at, source), self.steps, covered)
         for idle in chunks_of(self._tables["idle"], INPUT["idle"]):
             op_id, time = int_column(idle, "op_id", -1), int_column(idle, "time_ns", 0)
             numbers, start = (int_column(idle, name, NEVER) for name in ("step", "start_ns"))
@@ -293,7 +295,9 @@ def _start_end(rows: pa.Table) -> tuple[Int, Int]:
 # -- the devices ----------------------------------------------------------------------------------
 
 
-def _work_rows(work: pa.Table, place: Int, steps: HostSteps, covered: Covered) -> LedgerRows:
+def _work_rows(
+    work: pa.Table, places: tuple[Int, Int], steps: HostSteps, covered: Covered
+) -> LedgerRows:
     """Return kernels and copies; those without a launch are of no step.
 
     How long one ran beside those of its device that began before it is its overlap: so the times of
@@ -310,7 +314,8 @@ def _work_rows(work: pa.Table, place: Int, steps: HostSteps, covered: Covered) -
     }
     began = np.where(launch == NEVER, start, launch)
     step = steps.find(int_column(work, "step", NEVER), began)
-    return LedgerRows(short(step), _none(place), place, _none(place), sums)
+    place, source = places
+    return LedgerRows(short(step), _none(place), place, source, sums)
 
 
 # -- the host -------------------------------------------------------------------------------------

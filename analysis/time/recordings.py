@@ -36,7 +36,9 @@ def recordings(tables: Mapping[str, pa.Table]) -> Iterator[tuple[int, dict[str, 
             yield (
                 rank,
                 {
-                    name: table.filter(
+                    name: table
+                    if "start_ns" not in table.column_names
+                    else table.filter(
                         pa.array(recording_at(int_column(table, "start_ns", NEVER), begins) == at)
                     )
                     for name, table in own.items()

@@ -47,13 +47,14 @@ class RunTime:
 
     def idle_table(self, normal_gap_us: float | None) -> pa.Table:
         """Return the table `idle`."""
-        from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+        from pyprof2.analysis.time.idle import GRAPHS, INPUT, idle_of_ranks
 
         if normal_gap_us is None:
             return self.tables.table("idle")
         normal_ns = round(1000 * normal_gap_us)
         ranks = self.tables.ranks
-        parts = [idle_of_ranks(each.several(INPUT), each.source_root, normal_ns) for each in ranks]
+        needed = INPUT | GRAPHS
+        parts = [idle_of_ranks(each.several(needed), each.source_root, normal_ns) for each in ranks]
         return pa.concat_tables(parts).unify_dictionaries()
 
     @cached_property

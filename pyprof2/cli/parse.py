@@ -7,6 +7,7 @@ import gc
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments, messages
@@ -25,6 +26,7 @@ _GC_OBJECTS: Final = 100_000
 _EXAMPLES: Final = """examples:
   pyprof2 parse net.json.gz                        writes net.pyprof2
   pyprof2 parse traces/ -o job.pyprof2 --jobs 4    a file for each rank
+  pyprof2 parse decode.json.gz --capture bs32.json.gz    what its graphs were captured from
   pyprof2 parse net.nsys-rep --source-root ~/net   your lines are below ~/net"""
 
 
@@ -70,6 +72,20 @@ def add_to(commands: arguments.Commands) -> None:
         "workers need pyprof2 and the same file system",
     )
     arguments.add_source_root(command)
+    captures = command.add_mutually_exclusive_group()
+    captures.add_argument(
+        "--capture",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE|DIR",
+        help="a recording of what the CUDA or HIP graphs that are replayed were captured from, or "
+        "of eager steps of the same model: their kernels get its ops; may be given several times "
+        "(default: the folder capture_traces beside the recording)",
+    )
+    captures.add_argument(
+        "--no-capture", action="store_true", help="do not look for the folder capture_traces"
+    )
     command.add_argument("--force", action="store_true", help="replace a store that is there")
     command.set_defaults(run=run)
 
@@ -100,6 +116,8 @@ def run(args: argparse.Namespace) -> None:
             executor=executor,
             force=args.force,
             source_root=args.source_root,
+            captures=args.capture,
+            look_for_captures=not args.no_capture,
             progress=arguments.wants_progress(args),
         )
         manifest = read_manifest(local)

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
+from pyprof2.analysis.assembly.graph_links import GraphLinks
+from pyprof2.analysis.assembly.graph_templates import has_replays
 from pyprof2.analysis.assembly.host_tables import estimate_table, memory_table, op_table
 from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.graphs.nodes import Templates
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.linking.windows import TraceWindow
     from pyprof2.recording import Recording
@@ -38,8 +41,9 @@ def assemble(
     recording: Recording,
     rank: int,
     source_root: str | None,
-    facts: dict[str, int],
+    facts: dict[str, Any],
     folder: Path,
+    templates: Sequence[Templates] = (),
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
     """Yield each canonical table's name with its rows, in parts, window by window.
 
@@ -49,21 +53,29 @@ def assemble(
         source_root: the folder of the user's own code; by default the recorded one.
         facts: takes up counts for the manifest.
         folder: an empty one, for what is needed until the last table is read.
+        templates: of graphs that it may replay, from other recordings.
     """
     source_root = source_root or recording.source_root
     facts |= dict.fromkeys(("pairs_recorded", "pairs_agree", "nodes_lost"), 0)
-    windows, shared = windows_of(recording, folder), SharedFindings(recording)
+    graphs = GraphLinks(recording, templates, rank) if has_replays(recording) else None
+    windows, shared = windows_of(recording, folder), SharedFindings(recording, graphs)
     counts: Counter[str] = Counter()
     late = {name: _Late() for name in ("kernels", "copies")}
     for at, window in enumerate(windows.each):
-        ids = ids_after(counts) | {"kernel_id": 0}
+        ids = ids_after(counts) | dict.fromkeys(("kernel_id", "call_id", "cost_call_id"), 0)
+        # Each window numbers its nodes after those before it.
+        ids["graph_node"], shared.first_op = 0, counts["ops"]
         for name, parts in _tables_of(window, source_root, shared, facts, windows.activity_ids(at)):
             rows = (shifted(part, ids) for part in parts)
             in_order = late[name].in_order(rows, windows.following(at)) if name in late else rows
             yield name, _ranked(name, rank, in_order, counts)
     facts["counter_values"] = counts["counters"]
+    nodes = _rows("graph_nodes", [])
+    if graphs is not None:
+        facts["graphs"], nodes = graphs.found(), graphs.table()
     about = recording.trace | {"source_root": source_root}
     for name, rows in (
+        ("graph_nodes", nodes),
         ("estimates", estimate_table(shared.descriptions)),
         ("stacks", shared.stacks.table()),
         ("signatures", _signatures(recording)),
@@ -77,7 +89,7 @@ def _tables_of(
     window: TraceWindow,
     source_root: str | None,
     shared: SharedFindings,
-    facts: dict[str, int],
+    facts: dict[str, Any],
     activity_id: Int,
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
     """Yield the tables of a window whose rows are of some time, with ids from 0 on."""
@@ -167,6 +179,11 @@ def _signatures(recording: Recording) -> pa.Table:
 
 _COUNTED_IN: Final = {
     "kernel_id": ("kernels", "copies"),
+    "call_id": ("kernels", "copies"),
+    "cost_call_id": ("kernels", "copies"),
+    "graph_node": ("graph_nodes",),
+    "call_node": ("graph_nodes",),
+    "cost_call_node": ("graph_nodes",),
     "launch_id": ("launches",),
     "op_id": ("ops",),
     "parent_op_id": ("ops",),

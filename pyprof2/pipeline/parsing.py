@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from pyprof2.analysis.assembly.graph_templates import has_replays
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collective_rows
 from pyprof2.analysis.job.clocks import reference
-from pyprof2.analysis.time.idle import IN_PARTS, INPUT, idle_of_recording
+from pyprof2.analysis.time.idle import GRAPHS, IN_PARTS, INPUT, idle_of_recording
 from pyprof2.errors import LeftOutWarning, TraceError, UsageError, is_shortage, shortage
 from pyprof2.frames import absolute, code_of, is_own_path
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
 from pyprof2.pipeline.allocation import give_memory_back, release_spare
 from pyprof2.pipeline.assemble import assemble, clock_shifts, joined
+from pyprof2.pipeline.captures import find_capture_files, read_templates, same_captures
 from pyprof2.pipeline.ranks import (
     CLAIMED,
     NOTHING_KEPT,
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
+    from pyprof2.analysis.graphs.nodes import Templates
     from pyprof2.frames import Code
+    from pyprof2.pipeline.captures import CaptureFile
     from pyprof2.pipeline.ranks import KeptRanks
     from pyprof2.recording import Recording
 
@@ -57,6 +61,8 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
     executor: Executor | None = None,
     force: bool = False,
     source_root: Path | str | None = None,
+    captures: Sequence[Path | str] = (),
+    look_for_captures: bool = True,
     progress: bool = False,
 ) -> Path:
     """Read traces, one or more per rank, and write a store; return its path.
@@ -76,6 +82,10 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
             paths, so they need the same file system.
         force: replace a store that exists.
         source_root: the folder of the user's own code, for `source`; by default the recorded one.
+        captures: recordings that say what the kernels of replayed graphs are, of captures or of
+            eager steps, or folders of them.
+        look_for_captures: where none is named, take those in the folder `capture_traces` beside
+            the traces.
         progress: show a bar on stderr if it takes longer than a second.
 
     Raises:
@@ -92,6 +102,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
     with written(target, force=force) as local, here(named, progress=progress) as found:
         parse_found(
             found, local, jobs=jobs, executor=executor, force=force, source_root=source_root,
+            captures=[Path(each) for each in captures], look_for_captures=look_for_captures,
             progress=progress,
         )  # fmt: skip
     return target
@@ -105,6 +116,8 @@ def parse_found(  # noqa: PLR0913 - see `parse`
     executor: Executor | None = None,
     force: bool = False,
     source_root: Path | str | None = None,
+    captures: Sequence[Path] = (),
+    look_for_captures: bool = True,
     progress: bool = False,
 ) -> Path:
     """Do what `parse` does, of what is here; return the store's path."""
@@ -115,12 +128,16 @@ def parse_found(  # noqa: PLR0913 - see `parse`
         files, out = [file.absolute() for file in files], out.absolute()
     root = None if source_root is None else absolute(source_root)
     again = any(path.is_dir() for path in named) and not force
+    capture_files = find_capture_files(files, captures, beside=look_for_captures)
     kept = find_kept(out, files, root) if again else None
+    replaces = force or kept is not None
+    if kept is not None and not same_captures(kept.captures, capture_files):
+        kept = None
     if kept is not None and len(kept.sources) == len(files):
         return out
     with _Workers(min(jobs, len(files)), executor) as workers:
-        job = _Job(files, found, root, workers, progress=progress)
-        with StoreWriter(out, force=force or kept is not None) as writer:
+        job = _Job(files, found, root, workers, capture_files, progress=progress)
+        with StoreWriter(out, force=replaces) as writer:
             failed = job.parse(writer, kept)
     for _, error in failed:
         warnings.warn(f"left out of {out}: {error}", LeftOutWarning, stacklevel=3)
@@ -143,6 +160,7 @@ class _Job:
         found: what they were named by.
         root: the folder of the user's own code, as it was asked for.
         workers: who reads and writes.
+        captures: recordings that may say what the kernels of replayed graphs are.
         progress: whether to show a bar.
     """
 
@@ -150,6 +168,7 @@ class _Job:
     found: Readable
     root: str | None
     workers: _Workers
+    captures: Sequence[CaptureFile]
     progress: bool
 
     def parse(self, writer: StoreWriter, kept: KeptRanks | None) -> list[tuple[Path, TraceError]]:
@@ -195,6 +214,7 @@ class _Job:
             ranks,
             [folder] * len(ranks),
             [self.root] * len(ranks),
+            [self._templates([recording for _, recording in recordings], folder)] * len(ranks),
         )
         facts = list(self.workers.map(_write_rank, *tasks))
         kept.copy(folder)
@@ -222,8 +242,17 @@ class _Job:
                 for file, error in found.failed
             ],
             "source_root": self.root,
+            "captures": [file.source() for file in self.captures],
             "code": _code(folder, whole, [*ranks, *kept.numbers]),
         }
+
+    def _templates(self, recordings: Sequence[Recording], folder: Path) -> list[Templates]:
+        """Return the templates in the captures, if any recording replays a graph at all."""
+        if not any(map(has_replays, recordings)):
+            return []
+        places = [folder] * len(self.captures), [self.root] * len(self.captures)
+        read = self.workers.map(read_templates, self.captures, *places)
+        return [each for of_file in read for each in of_file]
 
 
 def default_store(trace: Path) -> Path:
@@ -310,16 +339,21 @@ def _read_file(
 
 
 def _write_rank(
-    segments: Sequence[Recording], spans: Sequence[int], rank: int, folder: Path, root: str | None
-) -> list[dict[str, int]]:
+    segments: Sequence[Recording],
+    spans: Sequence[int],
+    rank: int,
+    folder: Path,
+    root: str | None,
+    templates: Sequence[Templates],
+) -> list[dict[str, Any]]:
     """Write the tables of a rank, and return facts on each of its recordings."""
     if len(segments) == 1:
-        facts = [_write_recording(segments[0], rank, folder, root)]
+        facts = [_write_recording(segments[0], rank, folder, root, templates)]
     else:
         # Each is linked by itself: nothing is joined across what was not recorded.
         scratch = [Path(tempfile.mkdtemp(prefix="scratch-rank-", dir=folder)) for _ in segments]
         facts = [
-            _write_recording(segment, rank, own, root)
+            _write_recording(segment, rank, own, root, templates)
             for segment, own in zip(segments, scratch, strict=True)
         ]
         shifts = clock_shifts(segments)
@@ -345,14 +379,18 @@ def _write_job(folder: Path, ranks: Sequence[int], workers: _Workers) -> None:
 
 
 def _write_recording(
-    recording: Recording, rank: int, folder: Path, root: str | None
-) -> dict[str, int]:
-    facts: dict[str, int] = {}
+    recording: Recording,
+    rank: int,
+    folder: Path,
+    root: str | None,
+    templates: Sequence[Templates],
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory(prefix="scratch-windows-", dir=folder) as scratch,
         TableWriters(folder, rank) as writers,
     ):
-        for name, parts in assemble(recording, rank, root, facts, Path(scratch)):
+        for name, parts in assemble(recording, rank, root, facts, Path(scratch), templates):
             writers.write(name, parts)
             release_spare()
     nbytes = writers.nbytes
@@ -377,7 +415,8 @@ def _write_recording(
 def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
     """Yield the table `idle` of a recording whose canonical tables are written, in parts."""
     parts = {name: tables.parts(name) for name in IN_PARTS}
-    whole = tables.several({name: INPUT[name] for name in ("stalls", "trace")})
+    needed = INPUT | GRAPHS
+    whole = tables.several({name: needed[name] for name in ("stalls", "trace", "graph_nodes")})
     with tempfile.TemporaryDirectory(prefix="scratch-idle-", dir=tables.store) as folder:
         spool = partial(SpooledParts, Path(folder, "ranges.arrow"))
         yield from idle_of_recording(parts, whole, tables.rank, root, spool)
@@ -387,7 +426,7 @@ def _entries(
     recordings: Sequence[tuple[Path, Recording]],
     groups: Sequence[Sequence[int]],
     ranks: Sequence[int],
-    facts: Sequence[Sequence[dict[str, int]]],
+    facts: Sequence[Sequence[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Return what the manifest says of each recording, rank by rank."""
     says_so = [rank is not None for rank in claimed(recordings)]

@@ -173,11 +173,13 @@ class KeptRanks:
         store: its folder.
         sources: what the manifest says of their files, by name.
         ranks: what it says of each.
+        captures: what it says of the recordings that explain its graphs.
     """
 
     store: Path
     sources: Mapping[str, Mapping[str, Any]]
     ranks: Sequence[Mapping[str, Any]]
+    captures: Sequence[Mapping[str, Any]] = ()
 
     @property
     def numbers(self) -> list[int]:
@@ -237,13 +239,13 @@ def find_kept(store: Path, files: Sequence[Path], root: str | None) -> KeptRanks
         and digest_of(names[name]) == source["sha256"]
     }
     if len(same) == len(files):
-        return KeptRanks(store, same, manifest["ranks"])
+        return KeptRanks(store, same, manifest["ranks"], manifest.get("captures", ()))
     kept = [entry for entry in manifest["ranks"] if entry.get("source") in same]
     numbers = [entry["rank"] for entry in manifest["ranks"]]
     alone = len(set(numbers)) == len(numbers) == len(sources)
     if not alone or not all(entry.get(CLAIMED) for entry in manifest["ranks"]):
         return None
-    return KeptRanks(store, same, kept)
+    return KeptRanks(store, same, kept, manifest.get("captures", ()))
 
 
 def digest_of(file: Path) -> str:

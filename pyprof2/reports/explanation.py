@@ -36,8 +36,9 @@ def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
     """Give the sections of the facts of `run.explain()`, one below the other."""
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         (facts["reference"], _kernel(facts)),
-        ("op", _op(facts["op"])),
+        ("op", _op(facts["op"]) if facts["node"] is None else _op_of_node(facts["node"])),
         ("link", _link(facts["link"])),
+        ("graph", _node(facts["node"])),
         ("range", _range(facts["range"])),
         ("pair", _pair(facts["pair"])),
         ("counts", _counts(facts["cost"])),
@@ -125,6 +126,31 @@ def _op(op: Facts | None) -> Iterator[str]:
         yield f"in the library at {op['library_source']}"
     if op["inside"]:
         yield f"inside {', '.join(map(_reference, op['inside']))}"
+
+
+def _op_of_node(node: Facts) -> Iterator[str]:
+    """Name the op of a node of a graph, which ran when the graph was captured."""
+    if node["op"] is None:
+        yield "none: launched outside of any op when the graph was captured"
+        return
+    yield node["signature"] or f"{node['op']}, its inputs are not known"
+    yield _joined(_=node["direction"], backward_of=node["forward_op"])
+    for name in ("layer", "source"):
+        if node[name] is not None:
+            yield f"{name} {node[name]}"
+
+
+def _node(node: Facts | None) -> Iterator[str]:
+    if node is None:
+        return
+    place = _joined(node=node["node"], of_capture=node["capture"], _in=node["file"])
+    yield f"{place}; candidates: {_number(node['candidates'])}"
+    known = node["sizes_known"]
+    yield (
+        f"sizes of its replay: {_number(node['sizes_equal'])} of {_number(known)} equal"
+        if known
+        else "sizes of its replay: not recorded on both sides"
+    )
 
 
 def _reference(op: Facts) -> str:

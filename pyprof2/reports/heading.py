@@ -57,7 +57,7 @@ def heading(run: Run, width: int) -> list[str]:
         items.append(("kernels", f"{summary['kernel_count']:,} in {format_time(kernels)}"))
         items.append(("copies", format_time(copies) if copies else ""))
         items.append(("busy", _busy(run)))
-        items.append(("linked", _percent(summary["linked_pct"])))
+        items.append(("linked", _linked(summary)))
     if run.device is not None:
         items.append(("roofs of", str(run.device)))
     lines: list[str] = []
@@ -76,6 +76,22 @@ def heading(run: Run, width: int) -> list[str]:
     lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
     words = f"{sentence(run)}; next: pyprof2 advise" if loses_time(run) else ""
     return lines + textwrap.wrap(words, width, break_on_hyphens=False)
+
+
+_THROUGH_GRAPHS: Final = {
+    "graph_id": "ids of nodes", "graph_names": "names and order", "graph_order": "order alone",
+}  # fmt: skip
+"""How kernels of replayed graphs were found to be of an op."""
+
+
+def _linked(summary: Mapping[str, Any]) -> str:
+    """Return the share of the kernels' time that has an op, and that of it through graphs."""
+    whole = summary["kernel_time_ns"]
+    times = {words: summary[f"{link}_ns"] for link, words in _THROUGH_GRAPHS.items()}
+    through = sum(times.values())
+    how = "; ".join(words for words, time in times.items() if time)
+    graphs = f" ({share_text(through, whole)} through graphs: {how})" if through else ""
+    return f"{_percent(summary['linked_pct'])}{graphs}"
 
 
 def _busy(run: Run) -> str:
@@ -327,7 +343,7 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
         return advice.ops
     reasons = {
         advice.launches: kernels - summary["launched_count"],
-        "a few steps without CUDA graphs": summary["loose_graph_count"],
+        "a few steps without CUDA graphs": summary["graph_count"],
         advice.other_threads: summary["other_threads_count"],
     }
     rest = kernels - summary["linked_count"] - sum(reasons.values())

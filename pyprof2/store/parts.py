@@ -167,14 +167,19 @@ class SpooledParts:
 ROW_KEYS: Final = {
     "ops": "op_id", "launches": "launch_id", "signatures": "signature_id", "stacks": "stack_id",
     "ranges": "range_id", "stalls": "stall_id", "estimates": "estimate_id",
+    "graph_nodes": "graph_node",
 }  # fmt: skip
 """The tables whose rows are numbered from 0 in the order in which they stand."""
 JOINS: Final = {
     "op_id": "ops", "parent_op_id": "ops", "forward_op_id": "ops", "cost_op_id": "ops",
     "signature_id": "signatures", "launch_id": "launches", "stack_id": "stacks",
     "caller_id": "stacks", "estimate_id": "estimates", "shapes_op_id": "ops",
+    "graph_node": "graph_nodes", "call_node": "graph_nodes", "cost_call_node": "graph_nodes",
 }  # fmt: skip
 """The columns that hold a row key of another table, or of their own."""
+_ACTIVITIES: Final = ("kernels", "copies")
+_OF_ACTIVITIES: Final = ("call_id", "cost_call_id")
+"""The columns that hold a `kernel_id`, by which kernels and copies are numbered together."""
 _POINT_BACK: Final = {"parent_op_id": "ops", "caller_id": "stacks"}
 """The columns whose chains end, because each row points to one before it."""
 _TIMES: Final = ("start_ns", "launch_ns", "time_ns", "end_ns")
@@ -200,8 +205,10 @@ def find_fault(
         if column.name == ROW_KEYS.get(table.name):
             if not np.array_equal(values.to_numpy(), first + np.arange(rows.num_rows)):
                 return f"column {column.name} does not number the rows"
-        elif column.name in JOINS:
-            if not _is_within(values, 0, row_count(JOINS[column.name]) - 1):
+        elif column.name in (*JOINS, *_OF_ACTIVITIES):
+            own = JOINS.get(column.name)
+            others = _ACTIVITIES if own is None else (own,)
+            if not _is_within(values, 0, sum(map(row_count, others)) - 1):
                 return f"column {column.name} names rows that do not exist"
             if (
                 _POINT_BACK.get(column.name) == table.name

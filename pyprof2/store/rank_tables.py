@@ -176,9 +176,9 @@ class RankTables:
     @cached_property
     def _idle(self) -> pa.Table:
         """The table `idle` with the lines that `source_root` leads to, which takes long to find."""
-        from pyprof2.analysis.time.idle import INPUT, idle_of_ranks
+        from pyprof2.analysis.time.idle import GRAPHS, INPUT, idle_of_ranks
 
-        return idle_of_ranks(self.several(INPUT), self.source_root)
+        return idle_of_ranks(self.several(INPUT | GRAPHS), self.source_root)
 
     def _with_lines(self, name: str, wanted: set[str]) -> pa.Table:
         """Return a table; where another root is named, `source` is chosen anew."""

@@ -55,7 +55,7 @@ INPUT: Final = {
     "stalls": ("rank", "stall_id", "start_ns", "dur_ns", "kind"),
     "idle": (
         "rank", "gap_id", "device", "start_ns", "time_ns", "step", "group", "cause", "op",
-        "source", "layer", "drained", "op_id", "launch_id", "kernel_id",
+        "source", "layer", "call", "drained", "op_id", "launch_id", "kernel_id",
     ),
     "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "profiler", "span"),
 }  # fmt: skip

@@ -38,6 +38,8 @@ _BOUND_CAUSES: Final = (
     "host_op", "host_python", "host_unrecorded", "launch_call", "launch_latency",
 )  # fmt: skip
 _PAUSES: Final = ("host_op", "host_python")
+_QUEUED: Final = ("kernel_gap", "graph_gap")
+_REPLAYS: Final = re.compile("GraphLaunch")
 _BREAKING: Final = ("sync", "allocator", "data_loading")
 _SILENT_HOST: Final = ("host_unrecorded", "host_python")
 _BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
@@ -466,7 +468,7 @@ def _host_gaps(facts: RankFacts) -> pd.DataFrame:
 
     `in_stretch` are those of stretches that are long enough, `is_pause` those in which Python or an
     op took long. Gaps that only the device needs, from one kernel in its queue to the next, are not
-    looked at.
+    looked at, nor are those while a graph is launched already.
     """
     idle = facts["idle"]
     own = idle.sort_values("start_ns").assign(
@@ -476,7 +478,8 @@ def _host_gaps(facts: RankFacts) -> pd.DataFrame:
         breaks=idle["cause"].isin(_BREAKING),
         device=idle["device"].fillna(-1),
     )
-    own = own[(own["cause"] != "kernel_gap").to_numpy(bool)]
+    replays = _matches(own["call"], _REPLAYS) | own["cause"].isin(_QUEUED).to_numpy(bool)
+    own = own[~replays]
     gaps = own.groupby(["device", "gap_id"], as_index=False).agg(
         start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), step=("step", "last"),
         host_ns=("host_ns", "sum"), pause_ns=("pause_ns", "sum"),

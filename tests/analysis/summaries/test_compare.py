@@ -23,8 +23,8 @@ def row(
     """Return a kernel's row: the begin `at` counts from that of its step."""
     return {
         "rank": 0, "device": 0, "start_ns": step * STEP_NS + at, "dur_ns": dur, "op_id": op_id,
-        "op": op, "layer": "net", "direction": "forward", "signature": "s1", "kernel": "k1",
-        "category": "matmul", "copy_kind": None,
+        "call_id": None, "op": op, "layer": "net", "direction": "forward", "signature": "s1",
+        "kernel": "k1", "category": "matmul", "copy_kind": None,
     } | other  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def side(
 
     The rest of the windows is idle, by the causes given; what these leave is `sync`, in step 0.
     """
-    frame = pd.DataFrame(rows).astype({"op_id": "Int64"})
+    frame = pd.DataFrame(rows).astype({"op_id": "Int64", "call_id": "Int64"})
     windows = pd.DataFrame(
         {
             "rank": 0,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def row(start: int, dur: int, op_id: int, **other: Any) -> dict[str, Any]:
     """Return a kernel of an op."""
     return {
-        "rank": 0, "device": 0, "start_ns": start, "dur_ns": dur, "op_id": op_id, "op": "aten::x",
+        "rank": 0, "device": 0, "start_ns": start, "dur_ns": dur, "op_id": op_id,
+        "call_id": None, "op": "aten::x",
         "layer": "net", "direction": "forward", "signature": "s", "kernel": "k",
         "category": "matmul", "copy_kind": None,
     } | other  # fmt: skip
@@ -44,7 +45,7 @@ def gap(start: int, time: int, cause: str, device: int | None = 0) -> dict[str, 
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:
     """Return rows with the types that tables have."""
-    types = {"device": "Int64", "op_id": "Int64"}
+    types = {"device": "Int64", "op_id": "Int64", "call_id": "Int64"}
     made = pd.DataFrame(rows)
     return made.astype({name: kind for name, kind in types.items() if name in made})
 

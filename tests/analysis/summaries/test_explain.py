@@ -262,6 +262,6 @@ def test_what_a_replayed_graph_did_is_not_what_the_op_around_it_does(tmp_path: P
 
     cost = run.explain("kernel:0")["cost"]
 
-    assert cost["cost_status"] == "no_formula"
+    assert cost["cost_status"] == "no_op"
     assert cost["cost_note"].startswith("replay of a CUDA graph")
     assert "formula" not in cost

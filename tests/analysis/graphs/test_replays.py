@@ -1,0 +1,438 @@
+"""Replays of small graphs, whose captures stand in the test: what their kernels are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyprof2.api.run import Run, load
+from pyprof2.pipeline.parsing import parse
+from tests.kineto_events import (
+    ENGINE,
+    annotation,
+    complete,
+    copy,
+    frame,
+    kernel,
+    launch,
+    launched,
+    load_events,
+    op,
+    rows,
+    trace,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.kineto_events import Event
+
+BEGIN, END, REPLAY = "hipStreamBeginCapture", "hipStreamEndCapture", "hipGraphLaunch"
+F32 = ["float", "float"]
+LINEAR, RELU, SUM = ("aten::mm", "gemm"), ("aten::relu", "relu_kernel"), ("aten::sum", "sum_kernel")
+
+
+def captured(ts: float, kernel_name: str | None, **rest: Any) -> Event:
+    """Return a launch that is captured; of CUDA without the kernel's name."""
+    args: dict[str, Any] = {"correlation": int(ts * 100)}
+    if kernel_name is not None:
+        args |= {"kernel": kernel_name, "grid": [4, 1, 1], "block": [64, 1, 1]}
+    name = "hipLaunchKernel" if kernel_name is not None else "cudaLaunchKernel"
+    return complete("cuda_runtime", name, ts, 0.1, args=args, **rest)
+
+
+def capture(
+    at: float, work: Sequence[tuple[str, str]], *, named: bool = True, layer: str = "", **dims: Any
+) -> list[Event]:
+    """Return a capture that begins at a time: each op with the kernel that it launches."""
+    events: list[Event] = [launch(at, int(at * 100), name=BEGIN, dur=0.1)]
+    for place, (name, of_kernel) in enumerate(work):
+        ts = at + 1 + 2 * place
+        events += [
+            op(name, ts, 1.5, **dims), captured(ts + 0.5, of_kernel if named else None)
+        ]  # fmt: skip
+    end = at + 1 + 2 * len(work)
+    events.append(launch(end, int(end * 100) + 1, name=END, dur=0.1))
+    if layer:
+        events.append(frame(f"nn.Module: {layer}", at, end - at))
+    return events
+
+
+def replay(
+    at: float, correlation: int, names: Sequence[str], *, streams: Sequence[int] = (7,), **args: Any
+) -> list[Event]:
+    """Return a replay, each kernel 2 us after the one before; streams take turns."""
+    call = launch(at, correlation, name=REPLAY)
+    return [
+        call,
+        *(
+            kernel(
+                at + 10 + 2 * place, 1, correlation,
+                {"stream": streams[place % len(streams)], **args}, name=name,
+            )
+            for place, name in enumerate(names)
+        ),
+    ]  # fmt: skip
+
+
+def names(work: Sequence[tuple[str, str]]) -> list[str]:
+    return [of_kernel for _, of_kernel in work]
+
+
+def found(run: Run, *columns: str) -> list[Any]:
+    return rows(run.table("kernels"), *columns)
+
+
+NET = [LINEAR, RELU, SUM]
+
+
+def test_kernels_have_the_captured_ops_each_replay_calls_them_anew(tmp_path: Path) -> None:
+    dims = {"dims": [[2, 3], [3, 4]], "types": F32}
+    run = load_events(
+        tmp_path, capture(0, NET, layer="Net_0", **dims),
+        replay(100, 1, names(NET)), replay(200, 2, names(NET)),
+    )  # fmt: skip
+
+    table = run.table("kernels")
+    assert rows(table, "op") == ["aten::mm", "aten::relu", "aten::sum"] * 2
+    assert rows(table, "op_id") == [0, 1, 2] * 2
+    assert set(rows(table, "link")) == {"graph_names"}
+    assert set(rows(table, "layer")) == {"Net_0"}
+    assert rows(table, "link_note")[0] == (
+        "names and order of capture 1 of 1 in trace.json, 3 of 3 nodes"
+    )
+    # A multiply-add is 2 FLOPs, in each replay.
+    assert [rows(table, "flops")[at] for at in (0, 3)] == [2 * 2 * 3 * 4] * 2
+    assert rows(table, "call_id") == rows(table, "kernel_id")
+    assert rows(table, "graph_node")[:3] == rows(table, "graph_node")[3:]
+    profile = run.profile(by="op").set_index("op")
+    assert profile.loc["aten::mm", ["count", "op_calls", "flops"]].tolist() == [2, 2, 96]
+    assert run.summary["graph_names_count"] == 6
+
+
+def test_one_op_of_two_kernels_shares_its_counts_within_its_replay(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, launch(0, 9, name=BEGIN, dur=0.1),
+        op("aten::mm", 1, 5, dims=[[2, 3], [3, 4]], types=F32), captured(2, "gemm"),
+        captured(3, "another_gemm"), launch(8, 10, name=END, dur=0.1),
+        replay(100, 1, ["gemm", "another_gemm"]), replay(200, 2, ["gemm", "another_gemm"]),
+    )  # fmt: skip
+
+    table = run.table("kernels")
+    assert rows(table, "flops") == [24] * 4
+    assert rows(table, "call_id") == [0, 0, 2, 2]
+    assert rows(table, "op_time_ns") == [2000] * 4
+    assert run.profile(by="op")["op_calls"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([e for e in capture(0, NET) if e["name"] != END], id="no end"),
+        pytest.param(capture(0, [LINEAR, SUM, RELU]), id="another order"),
+        pytest.param(capture(0, NET[:2]), id="fewer nodes"),
+        pytest.param(
+            [*capture(0, NET), *(kernel(50 + at, 1, int(at * 100)) for at in (1.5, 3.5, 5.5))],
+            id="what was launched ran",
+        ),
+    ],
+)
+def test_what_does_not_fit_explains_nothing(tmp_path: Path, events: list[Event]) -> None:
+    run = load_events(tmp_path, events, replay(100, 1, names(NET)))
+
+    of_replay = [row for row in found(run, "link", "op", "graph_node") if row[0] == "graph"]
+    assert of_replay == [("graph", None, None)] * 3
+
+
+def test_why_nothing_fits_is_said(tmp_path: Path) -> None:
+    run = load_events(tmp_path, capture(0, [LINEAR, SUM, RELU]), replay(100, 1, names(NET)))
+
+    assert set(found(run, "link_note")) == {"names differ first at node 1"}
+    assert "graph of 3 nodes: names differ first at node 1" in run.check()["finding"].tolist()
+
+
+def test_backward_on_another_thread_is_captured_too(tmp_path: Path) -> None:
+    events = capture(0, NET)
+    for event in events[3:5]:
+        event["tid"] = ENGINE
+
+    run = load_events(tmp_path, events, replay(100, 1, names(NET)))
+
+    assert found(run, "op") == ["aten::mm", "aten::relu", "aten::sum"]
+
+
+def test_of_captures_open_at_once_each_has_its_own_thread(tmp_path: Path) -> None:
+    other = [
+        event | {"tid": 77} for event in capture(0.05, [("aten::exp", "exp_kernel"), RELU, SUM])
+    ]
+
+    run = load_events(
+        tmp_path, capture(0, NET), other, replay(100, 1, names(NET)),
+        replay(200, 2, ["exp_kernel", "relu_kernel", "sum_kernel"]),
+    )  # fmt: skip
+
+    assert found(run, "op")[::3] == ["aten::mm", "aten::exp"]
+
+
+def test_where_a_third_thread_launches_meanwhile_neither_is_told(tmp_path: Path) -> None:
+    other = [event | {"tid": 77} for event in capture(0.05, NET)]
+
+    run = load_events(
+        tmp_path, capture(0, NET), other, captured(2.2, "gemm", tid=88),
+        replay(100, 1, names(NET)),
+    )  # fmt: skip
+
+    assert found(run, "link") == ["graph"] * 3
+
+
+def test_captures_that_fit_alike_give_what_they_agree_on(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, capture(0, NET, layer="First_0"), capture(20, NET, layer="Second_0"),
+        replay(100, 1, names(NET)),
+    )  # fmt: skip
+
+    assert found(run, "op") == ["aten::mm", "aten::relu", "aten::sum"]
+    assert found(run, "layer") == [None] * 3
+    assert "2 of 2 captures, as far as they agree" in found(run, "link_note")[0]
+
+
+def test_captures_of_one_range_are_replayed_in_turn(tmp_path: Path) -> None:
+    captures = [capture(20 * at, NET, layer=f"Piece{at}_0") for at in range(4)]
+    first = capture(80, [*NET, LINEAR], layer="Last_0")
+    replays = [
+        replay(200 + 50 * at, at + 1, names([*NET, LINEAR]) if piece == 4 else names(NET))
+        for at, piece in enumerate([2, 3, 4, 0, 1, 2])
+    ]
+
+    run = load_events(
+        tmp_path, *captures, first, annotation("capture_8_PIECEWISE", -1, 120), *replays
+    )
+
+    layers = found(run, "layer", "kernel")
+    gemms = [layer for layer, name in layers if name == "gemm"]
+    assert gemms == [
+        "Piece2_0", "Piece3_0", "Last_0", "Last_0", "Piece0_0", "Piece1_0", "Piece2_0",
+    ]  # fmt: skip
+
+
+def test_a_turn_with_a_launch_lost_is_not_used(tmp_path: Path) -> None:
+    captures = [capture(20 * at, NET, layer=f"Piece{at}_0") for at in range(2)]
+    last = capture(60, [*NET, LINEAR], layer="Last_0")
+    order = [names(NET), names([*NET, LINEAR]), names([*NET, LINEAR])]
+
+    run = load_events(
+        tmp_path, *captures, last, annotation("capture_8_PIECEWISE", -1, 120),
+        *(replay(200 + 50 * at, at + 1, each) for at, each in enumerate(order)),
+    )  # fmt: skip
+
+    layers = found(run, "layer")
+    assert layers == [None] * 3 + ["Last_0"] * 8
+
+
+def test_the_smallest_captured_batch_that_holds_the_replays_was_replayed(tmp_path: Path) -> None:
+    captures = [
+        [
+            *capture(30 * at, NET, dims=[[size, 3], [3, 4]], types=F32),
+            annotation(f"capture_{size}_DECODE", 30 * at - 1, 20),
+        ]
+        for at, size in enumerate((2, 8, 4))
+    ]
+    replays = [
+        [
+            *replay(200 + 50 * at, at + 1, names(NET)),
+            annotation(f"step[DECODE bs={size}]", 199 + 50 * at, 9),
+        ]
+        for at, size in enumerate((3, 8, 9))
+    ]
+
+    run = load_events(tmp_path, *captures, *replays)
+
+    signatures = [row for row in found(run, "signature", "kernel") if row[1] == "gemm"]
+    assert [text for text, _ in signatures] == [
+        "aten::mm([4,3] f32, [3,4] f32)", "aten::mm([8,3] f32, [3,4] f32)", None,
+    ]  # fmt: skip
+    assert found(run, "op")[6:] == ["aten::mm", "aten::relu", "aten::sum"]
+    assert found(run, "cost_status")[6] == "no_shapes"
+
+
+def test_a_recording_that_lacks_a_node_has_the_others(tmp_path: Path) -> None:
+    net = [*NET, RELU, LINEAR]
+
+    run = load_events(
+        tmp_path, capture(0, net), replay(100, 1, ["gemm", "relu_kernel", "relu_kernel", "gemm"])
+    )
+
+    assert found(run, "op") == ["aten::mm", "aten::relu", "aten::relu", "aten::mm"]
+    assert "lacks 1 node" in found(run, "link_note")[0]
+    # Of two equal ones, which is lacking cannot be told.
+    run = load_events(tmp_path, capture(0, [LINEAR, RELU, RELU, SUM]), replay(100, 1, names(NET)))
+    assert found(run, "op") == ["aten::mm", None, "aten::sum"]
+    assert found(run, "link") == ["graph_names", "graph", "graph_names"]
+
+
+def test_streams_of_a_replay_are_told_by_their_words(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, capture(0, [LINEAR, RELU, LINEAR, SUM]),
+        replay(100, 1, ["gemm", "relu_kernel", "gemm", "sum_kernel"], streams=(7, 8)),
+    )  # fmt: skip
+
+    assert found(run, "op_id") == [0, 1, 2, 3]
+
+
+def test_copies_have_one_word(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, launch(0, 9, name=BEGIN, dur=0.1), op("aten::copy_", 1, 2),
+        complete("cuda_runtime", "hipMemcpyAsync", 1.5, 0.1, args={"correlation": 77}),
+        op("aten::mm", 4, 2), captured(5, "gemm"), launch(8, 10, name=END, dur=0.1),
+        launch(100, 1, name=REPLAY), copy(110, 1, 1, name="Memcpy DtoD", bytes=64),
+        kernel(112, 1, 1, name="gemm.kd"),
+    )  # fmt: skip
+
+    assert found(run, "op") == ["aten::mm"]
+    assert rows(run.table("copies"), "op", "bytes", "cost_status") == [("aten::copy_", 64, "ok")]
+
+
+def _eager(at: float, correlation: int, count: int, grid: Sequence[int] = (4, 1, 1)) -> list[Event]:
+    """Return `count` eager calls of three ops in turn, each with its kernel."""
+    events: list[Event] = []
+    for place in range(count):
+        name, of_kernel = NET[place % 3]
+        ts = at + 2 * place
+        events += [
+            op(name, ts, 1.5, dims=[[2, 3], [3, 4]], types=F32),
+            *launched(ts + 0.5, correlation + place, at=ts + 500, dur=1, name=of_kernel),
+        ]
+        events[-1]["args"] |= {"grid": [*grid], "block": [64, 1, 1]}
+    return events
+
+
+@pytest.mark.parametrize(
+    ("count", "grid", "link", "signature"),
+    [
+        pytest.param(18, [4, 1, 1], "graph_names", True, id="a twin"),
+        pytest.param(18, [5, 1, 1], "graph_names", False, id="other sizes"),
+        pytest.param(15, [4, 1, 1], "graph", False, id="too short"),
+    ],
+)
+def test_an_eager_stretch_of_the_same_words_explains_a_replay(
+    tmp_path: Path,
+    count: int,
+    grid: list[int],
+    link: str,
+    signature: bool,  # noqa: FBT001
+) -> None:
+    kernels = [NET[at % 3][1] for at in range(count)]
+
+    run = load_events(
+        tmp_path, _eager(0, 100, count), op("aten::exp", 80, 1),
+        *launched(80.5, 90, at=700, dur=1, name="exp_kernel"),
+        replay(1000, 1, kernels, grid=grid, block=[64, 1, 1]),
+    )  # fmt: skip
+
+    replayed = found(run, "link", "op", "signature")[-count:]
+    assert {row[0] for row in replayed} == {link}
+    if link != "graph":
+        assert [row[1] for row in replayed] == [NET[at % 3][0] for at in range(count)]
+        assert all((row[2] is not None) == signature for row in replayed)
+
+
+def test_a_warm_up_lends_its_names_to_a_capture_without_names(tmp_path: Path) -> None:
+    events = _eager(0, 100, 3)
+    for event in events:
+        if event["name"] == "cudaLaunchKernel":
+            event["args"].pop("External id", None)
+
+    run = load_events(tmp_path, events, capture(50, NET, named=False), replay(1000, 1, names(NET)))
+
+    assert found(run, "link", "op")[-3:] == [
+        ("graph_names", "aten::mm"), ("graph_names", "aten::relu"), ("graph_names", "aten::sum"),
+    ]  # fmt: skip
+
+
+GUARDED = [
+    ("aten::mm", "ampere_sgemm_128x64_nn"), ("aten::softmax", "softmax_warp_forward"),
+    ("aten::native_layer_norm", "vectorized_layer_norm_kernel"), ("aten::sum", "reduce_kernel"),
+    ("aten::add", "vectorized_elementwise_kernel"),
+] * 4  # fmt: skip
+
+
+def test_without_names_the_kinds_of_work_tell_whether_the_order_is_the_captures(
+    tmp_path: Path,
+) -> None:
+    kernels = names(GUARDED)
+    run = load_events(tmp_path, capture(0, GUARDED, named=False), replay(1000, 1, kernels))
+    assert found(run, "link", "op") == [("graph_order", name) for name, _ in GUARDED]
+    assert set(found(run, "signature")) == {None}
+
+    shifted = [*kernels[1:], kernels[0]]
+    run = load_events(tmp_path, capture(0, GUARDED, named=False), replay(1000, 1, shifted))
+    assert set(found(run, "link", "op")) == {("graph", None)}
+    assert "kinds of work" in found(run, "link_note")[0]
+
+
+def test_a_capture_of_another_recording_gives_no_ids_of_its_ops(tmp_path: Path) -> None:
+    (tmp_path / "captures").mkdir()
+    path = trace(tmp_path / "bs_8_rank0.json", capture(0, NET, layer="Net_0"))
+    recording = trace(tmp_path, op("aten::exp", 0, 1), replay(100, 1, names(NET)))
+
+    store = parse(recording, captures=[path])
+
+    run = load(store)
+    assert found(run, "op", "op_id", "layer") == [
+        ("aten::mm", None, "Net_0"), ("aten::relu", None, "Net_0"), ("aten::sum", None, "Net_0"),
+    ]  # fmt: skip
+    assert run.table("ops").num_rows == 1
+    assert rows(run.table("graph_nodes"), "file", "capture", "node")[1] == ("bs_8_rank0.json", 1, 1)
+
+
+def test_the_folder_beside_a_recording_is_read_and_a_change_of_it_parses_again(
+    tmp_path: Path,
+) -> None:
+    captures = tmp_path / "traces" / "capture_traces"
+    captures.mkdir(parents=True)
+    trace(captures / "bs_8_rank0.json", capture(0, NET))
+    (captures / "execution_details.json").write_text(
+        '[{"file": "bs_8_rank0.json", "batch_size": 8, "mode": "FULL"}]'
+    )
+    trace(
+        tmp_path / "traces" / "decode.json", replay(100, 1, names(NET)),
+        annotation("step[DECODE bs=7]", 99, 9),
+    )  # fmt: skip
+    store = tmp_path / "store"
+
+    parse(tmp_path / "traces", store)
+    assert found(load(store), "op")[0] == "aten::mm"
+    written = (store / "manifest.json").stat().st_mtime_ns
+    parse(tmp_path / "traces", store)
+    assert (store / "manifest.json").stat().st_mtime_ns == written
+    trace(captures / "bs_8_rank0.json", capture(0, [("aten::bmm", "gemm"), RELU, SUM]))
+    parse(tmp_path / "traces", store)
+    assert found(load(store), "op")[0] == "aten::bmm"
+
+    parse(tmp_path / "traces", tmp_path / "without", look_for_captures=False)
+    assert found(load(tmp_path / "without"), "link") == ["graph"] * 3
+
+
+def test_time_between_nodes_of_a_replay_is_the_graphs(tmp_path: Path) -> None:
+    run = load_events(tmp_path, capture(0, NET), replay(100, 1, names(NET)))
+
+    idle = run.table("idle").to_pylist()
+    gaps = [row for row in idle if row["cause"] == "graph_gap"]
+    assert [(row["op"], row["time_ns"]) for row in gaps] == [
+        ("aten::relu", 1000),
+        ("aten::sum", 1000),
+    ]
+
+
+def test_lines_have_the_time_of_kernels_whose_ops_are_in_another_recording(tmp_path: Path) -> None:
+    path = trace(
+        tmp_path / "capture.json", capture(0, NET), frame("net/model.py(12): forward", -1, 40)
+    )
+    recording = trace(tmp_path, op("aten::exp", 0, 1), replay(100, 1, names(NET)))
+
+    run = load(parse(recording, captures=[path]))
+
+    (line,) = run.lines().loc[lambda lines: lines["kind"] == "line"].to_dict("records")
+    assert (line["name"], line["time_ns"]) == ("net/model.py:12", 3000)
