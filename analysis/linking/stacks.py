@@ -48,6 +48,12 @@ class Stacks:
             self._callers.append(caller)
         return stack
 
+    def of_texts(self, texts: TextColumn) -> Int:
+        """Return the stack of each row of texts, see `pyprof2.frames`; -1 for null."""
+        codes, words = texts
+        stacks = [self._below(-1, (word or "").split("\n")) for word in words]
+        return lookup(np.array(stacks, np.int64), codes, -1)
+
     def _below(self, stack: int, lines: Sequence[str]) -> int:
         """Return the stack of lines, the innermost first, that another stack called."""
         for line in reversed(lines):
