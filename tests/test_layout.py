@@ -220,7 +220,7 @@ LIBRARIES: Final = {
 }  # fmt: skip
 SOURCES: Final = {
     "analysis/_nest.c", "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c",
-    "pyprof2/nvtx/_marking.c",
+    "pyprof2/nvtx/_marking.c", "pyprof2/nvtx/observer.cpp",
 }  # fmt: skip
 
 
@@ -232,6 +232,7 @@ def test_a_pure_wheel_from_a_checkout_without_links_holds_all_modules(
     assert name.endswith("-py3-none-any.whl")
     assert packed >= MODULE_FILES
     assert {"pyprof2/py.typed", "pyprof2/data/demo.json.gz"} <= packed
+    assert "pyprof2/nvtx/observer.cpp" in packed
     assert not {name for name in packed if name.endswith((".so", ".pyd"))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import warnings
 from contextlib import ExitStack
@@ -15,9 +16,11 @@ from pyprof2.nvtx.cpu_peaks import cpu_marker
 from pyprof2.nvtx.energy import machine_meter
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
 from pyprof2.nvtx.memory_tags import MemoryTags
+from pyprof2.nvtx.observed import ObservedSession
+from pyprof2.nvtx.observers import observer
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import AnnotationSession
-from pyprof2.nvtx.sinks import Sink, nvtx_sink
+from pyprof2.nvtx.sinks import Sink, nvtx_sink, observer_sink
 from pyprof2.nvtx.source_mode import SourceMode
 from pyprof2.nvtx.steps import OptimizerClock, StepTracker
 
@@ -176,7 +179,7 @@ def _begin(options: Options) -> None:
     sink = None
     if options.sink != "kineto":
         try:
-            sink = nvtx_sink()
+            sink = _nvtx_sink()
         except UsageError as error:
             if options.sink == "nvtx":
                 raise
@@ -184,10 +187,30 @@ def _begin(options: Options) -> None:
     start(options, sink)
 
 
+def _nvtx_sink() -> Sink | None:
+    """Return the sink that writes NVTX ranges: the observer's, or the package's."""
+    found = observer()
+    if found is None:
+        return nvtx_sink()
+    if importlib.util.find_spec("nvtx") is None:
+        # So that what a machine needs does not depend on whether it has a compiler.
+        return nvtx_sink()
+    return observer_sink(found)
+
+
+def _new_session(
+    options: Options, sink: Sink | None, recorder: Recorder | None
+) -> AnnotationSession:
+    found = None if sink is None else observer()
+    if found is None or sink is None:
+        return AnnotationSession(options, sink, recorder)
+    return ObservedSession(options, sink, recorder, found)
+
+
 def start(options: Options, sink: Sink | None) -> None:
     """Begin an annotation; none must be on."""
     recorder = None if _current.capture is None else _current.capture.recorder
-    session = AnnotationSession(options, sink, recorder)
+    session = _new_session(options, sink, recorder)
     cpu = cpu_marker() if options.cpu_peaks else None
     steps = StepTracker(session, cpu, machine_meter() if options.energy else None)
     with ExitStack() as undo:
@@ -268,7 +291,8 @@ hide_from_dynamo(
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
             "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
-            "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
+            "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.observed",
+            "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
             "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.storages", "nvtx.threads",
             "nvtx.weights",

@@ -42,7 +42,7 @@ CHANGING_AFTER: Final = 32
 """Distinct shapes at a site after which a call is known by the hash of its inputs: to compare it
 with those that were made there takes longer."""
 
-_ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Errors that an argument of an unknown class may raise when it is looked at. The program runs
 without us, so it must with us; the op gets a range without inputs."""
 
@@ -205,7 +205,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
             with without_torch_function():
                 try:
                     found = self._look_up(values, args, kwargs)
-                except _ODD_ARGUMENTS:
+                except ODD_ARGUMENTS:
                     message = self._message_of((), None, set(self._op.defaults))
                     found = Variant(message, _never, plain=False)
         if quick is not None:
@@ -233,7 +233,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
                 else:
                     key.append(kind)
             return hash(tuple(key))
-        except _ODD_ARGUMENTS:
+        except ODD_ARGUMENTS:
             return None
 
     def _look_up(

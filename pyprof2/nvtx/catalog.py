@@ -92,7 +92,7 @@ class Catalog:
             recompute=scope.recompute,
             **scope.layer._asdict(),
         )
-        forward = self._forward_op(op, scope.layer, source)
+        forward = self.forward_op(op, scope.layer, source)
         site = self._new_site(op, marker, forward)
         scope.sites[key] = site
         return site
@@ -115,9 +115,10 @@ class Catalog:
 
     def function(self, layer: LayerName, source: str | None) -> ForwardOp:
         """Return what the node of an autograd function belongs to that only calls modules."""
-        return self._forward_op(None, layer, source)
+        return self.forward_op(None, layer, source)
 
-    def _forward_op(self, op: Op | None, layer: LayerName, source: str | None) -> ForwardOp:
+    def forward_op(self, op: Any, layer: LayerName, source: str | None) -> ForwardOp:
+        """Return what nodes belong to that an op, or None, makes in a layer at a line."""
         key = op, layer, source
         found = self._forward_ops.get(key)
         if found is None:

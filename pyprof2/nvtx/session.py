@@ -26,6 +26,7 @@ from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
     from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.options import Options
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _ENTER: Final = "profiler::_record_function_enter"
 _OPTIMIZER: Final = re.compile(r"Optimizer\.(?P<what>step|zero_grad)#(?P<name>[^.]*)")
-_OWN_RECORDS: Final = ("enumerate(DataLoader)#", "ProfilerStep#")
+OWN_RECORDS: Final = ("enumerate(DataLoader)#", "ProfilerStep#")
 """Begin texts of ranges that are marked in another way."""
 
 
@@ -247,16 +248,26 @@ class AnnotationSession(Knowledge):
             self.leave(hash(args[0]))
             return
         text = args[0]
-        if text.startswith(_OWN_RECORDS):
+        if text.startswith(OWN_RECORDS):
             return
+        self.enter_record(hash(result), text)
+
+    def enter_record(self, token: int, text: str) -> None:
+        """Go into a range of torch.profiler: the step of an optimizer, or a text of the user's."""
         found = _OPTIMIZER.match(text)
         if found is None:
-            self.enter_text(hash(result), text)
+            self.enter_text(token, text)
             return
         is_step = found["what"] == "step"
         marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
-        scope = self.catalog.scope(marker, "optimizer" if is_step else "other")
-        self.enter(hash(result), scope)
+        self.enter(token, self.catalog.scope(marker, "optimizer" if is_step else "other"))
+
+    def begin(self, module_call: CodeType) -> None:
+        """Learn which code calls modules, before anything is marked."""
+
+    def module_entry(self) -> Callable[[torch.nn.Module], bool] | None:
+        """Return a way of its own to enter a module, which says whether it is a layer."""
+        return None
 
 
 def _both(*ends: Callable[[], object] | None) -> Callable[[], object]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 COMPILED: Any = marking()
 
 pytestmark = [
+    pytest.mark.usefixtures("by_mode"),
     pytest.mark.skipif(COMPILED is None, reason="the compiled module was not built"),
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"),
 ]
