@@ -17,10 +17,10 @@ from pyprof2.nvtx.energy import machine_meter
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
 from pyprof2.nvtx.memory_tags import MemoryTags
 from pyprof2.nvtx.observed import ObservedSession
-from pyprof2.nvtx.observers import observer
+from pyprof2.nvtx.observers import is_wanted, observer
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import AnnotationSession
-from pyprof2.nvtx.sinks import Sink, nvtx_sink, observer_sink
+from pyprof2.nvtx.sinks import INJECTION, Sink, nvtx_sink, observer_sink
 from pyprof2.nvtx.source_mode import SourceMode
 from pyprof2.nvtx.steps import OptimizerClock, StepTracker
 
@@ -189,13 +189,13 @@ def _begin(options: Options) -> None:
 
 def _nvtx_sink() -> Sink | None:
     """Return the sink that writes NVTX ranges: the observer's, or the package's."""
+    if not is_wanted() or importlib.util.find_spec("nvtx") is None:
+        # (The package: so that what is needed does not depend on whether there is a compiler.)
+        return nvtx_sink()
+    if not os.environ.get(INJECTION):
+        return None  # nothing is compiled, and nothing tested, for nobody
     found = observer()
-    if found is None:
-        return nvtx_sink()
-    if importlib.util.find_spec("nvtx") is None:
-        # So that what a machine needs does not depend on whether it has a compiler.
-        return nvtx_sink()
-    return observer_sink(found)
+    return nvtx_sink() if found is None else observer_sink(found)
 
 
 def _new_session(

@@ -83,7 +83,7 @@ def hook_modules(
                 memory.leave(result)
         return result
 
-    session.begin(call.__code__)
+    session.begin(getattr(call, "__code__"))  # noqa: B009 -- its type has none
     undo.callback(replace_module_call(call))
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.utils.checkpoint
 from torch import _C
+from torch.fx import GraphModule
 
 from pyprof2.markers import Marker
 from pyprof2.nvtx import hooks
@@ -33,7 +34,6 @@ from pyprof2.nvtx.describe import Group, device_of, group_by_name
 from pyprof2.nvtx.internals import (
     ENGINE_RUN,
     FUNCTION_APPLY,
-    GraphModule,
     compiled_codes,
     is_compiled_graph,
     without_torch_function,

@@ -45,11 +45,14 @@ _LACKS: Final = (
 )
 
 
+def is_wanted() -> bool:
+    """Return whether the observer is to be used where there is one."""
+    return not is_pure() and os.environ.get(SWITCH) != "0"
+
+
 def observer() -> Any:
     """Return the compiled observer; None: it is not wanted, or there is none that works."""
-    if is_pure() or os.environ.get(SWITCH) == "0":
-        return None
-    return _observer()
+    return _observer() if is_wanted() else None
 
 
 @functools.cache
@@ -173,6 +176,7 @@ def _compile(path: Path) -> None:
         msg = "there is no C++ compiler"
         raise _Unusable(msg)
     home = Path(torch.__file__).parent
+    _LOG.warning("compiling the observer of ops for torch %s, once", torch.__version__)
     includes = [
         sysconfig.get_path("include"),
         home / "include",

@@ -25,6 +25,9 @@ _NOT_TAKEN: Final = (
     " version of the Python package nvtx; pip install 'nvtx<0.2.12'"
 )
 
+INJECTION: Final = "NVTX_INJECTION64_PATH"
+"""The variable by which a profiler has itself loaded."""
+
 _REFUSED: Final = "a profiler is attached, but takes no NVTX ranges"
 
 TEXT_LIMIT: Final = 50_000
@@ -142,7 +145,7 @@ def nvtx_sink() -> Sink | None:
         raise UsageError(msg) from error
     domain = lib.Domain(DOMAIN)
     if not hasattr(domain, "handle"):
-        if os.environ.get("NVTX_INJECTION64_PATH"):
+        if os.environ.get(INJECTION):
             warnings.warn(_NOT_TAKEN, stacklevel=4)
         return None
     # The attributes of later versions know their domain; those of older ones have no payload.
