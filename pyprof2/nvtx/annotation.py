@@ -111,6 +111,11 @@ def init(  # noqa: PLR0913 -- options, each by its name
     changes nothing in what the program computes. Threads that are started later are annotated
     too, worker processes of a DataLoader are not; other processes call it for themselves.
 
+    NVTX ranges of ops are written from C++, by an observer that is compiled for the torch that runs
+    where it is needed first. Where that fails, or `PYPROF2_OBSERVER` is 0, a dispatch mode marks
+    them, and a line on stderr says so: it costs some five times as much, autograd adds up gradients
+    in new memory under it, and backward seldom knows a forward op that ran on another thread.
+
     Calling it again does nothing, or changes the options if they are others.
 
     Args:
@@ -271,8 +276,8 @@ def count_from(clock: OptimizerClock, ended: int | None) -> None:
 def shutdown() -> None:
     """End the annotation, and leave PyTorch as it was before `init`.
 
-    Threads that run already keep a mode that lets everything through, until they end. Without
-    `init` it does nothing.
+    Where a dispatch mode marked ops, threads that run already keep one that lets everything
+    through, until they end. Without `init` it does nothing.
     """
     if _current.session is None:
         return
@@ -290,7 +295,7 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
-            "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
+            "nvtx.describe", "nvtx.energy", "nvtx.holders",
             "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.observed",
             "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",

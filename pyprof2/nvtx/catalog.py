@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import Direction, Marker
 from pyprof2.nvtx.calls import ForwardOp, LayerName, Site
-from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import collective_bytes, device_of, group_of
 from pyprof2.nvtx.schema import Op
 
@@ -23,7 +22,7 @@ SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
 
 
-class OpScope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # it has no types
+class OpScope:
     """Where ops run: in a layer, an optimizer step, a recomputation.
 
     Attributes:
@@ -34,7 +33,9 @@ class OpScope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  
         sites: of the ops that run in it, by op and place.
     """
 
-    __slots__ = own("direction", "layer", "marker", "message", "recompute", "text")
+    __slots__ = (
+        "direction", "is_optimizer", "layer", "marker", "message", "recompute", "sites", "text",
+    )  # fmt: skip
 
     def __init__(
         self, marker: Marker, layer: LayerName, direction: Direction, *, recompute: bool

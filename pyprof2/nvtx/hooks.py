@@ -60,7 +60,7 @@ def hook_modules(
     have hooks, on which `torch.export` fails; torch's own path for them is slow; and they are not
     called when a forward is interrupted.
     """
-    enter = session.module_entry() or _entering(session)
+    enter, leave = session.module_entry() or _entering(session), session.leave
 
     @functools.wraps(module_call)
     def call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -78,7 +78,7 @@ def hook_modules(
             raise
         finally:
             if is_layer:
-                session.leave(id(module))
+                leave(id(module))
             if is_outermost and memory is not None:
                 memory.leave(result)
         return result

@@ -17,7 +17,7 @@ import itertools
 import os
 import sys
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ import torch.utils.checkpoint
 from torch import _C
 from torch.fx import GraphModule
 
-from pyprof2.markers import Marker
+from pyprof2.markers import Marker, OpTexts, format_marker
 from pyprof2.nvtx import hooks
 from pyprof2.nvtx.calls import FLOATS_VARY_AFTER, ODD_ARGUMENTS, VARYING_AFTER, ForwardOp
 from pyprof2.nvtx.catalog import SITES_AT_MOST, OpScope
@@ -85,6 +85,7 @@ def _tensor(told: Any) -> Tensor | None:
     return None if shape is None else Tensor(shape, _dtype(dtype), strides)
 
 
+@cache
 def _dtype(name: str) -> str | None:
     return TORCH_DTYPES.get(_DTYPES.get(name) or name.lower())
 
@@ -174,12 +175,14 @@ class ObservedSite:
     Attributes:
         op: of it.
         marker: of its calls, without their inputs.
+        texts: of these markers.
         varying: the arguments that took too many values to record them, as bits.
         seen: the values that an argument took.
     """
 
     op: ObservedOp
     marker: Marker
+    texts: OpTexts
     varying: int = 0
     seen: dict[int, set[Any]] = field(default_factory=dict)
 
@@ -268,7 +271,7 @@ class Asked:
         if op is None:
             op = self._ops[name, overload] = ObservedOp(name, overload)
         marker, forward = self.marker(op, way, where, place)
-        site = ObservedSite(op, marker)
+        site = ObservedSite(op, marker, OpTexts(marker))
         if not self._options.scalars:
             site.varying = sum(1 << at for at, is_one in enumerate(op.tensors[:64]) if not is_one)
         number = next(self._numbers)
@@ -301,34 +304,36 @@ class Asked:
             return None, False, 0
         if self._options.shapes:
             self._look_for_varying(site, inputs)
-        marker = self._with_inputs(site.op, site.marker, inputs, site.varying)
-        message = self._session.messages.next_of(marker)
+        message = self._session.messages.next_of(self._text(site, inputs))
         if type(message) is Copied:
             return message.text, self._session.messages.is_full, site.varying
         return message, True, site.varying
 
-    def _with_inputs(
-        self, op: ObservedOp, marker: Marker, inputs: Sequence[Any], varying: int
-    ) -> Marker:
-        marker = replace(marker, device=_device_of(inputs))
+    def _text(self, site: ObservedSite, inputs: Sequence[Any]) -> str:
+        """Return the text of a call at a site."""
+        op, described = site.op, None
         if self._options.shapes:
-            tensors = (*op.tensors, *(False,) * len(inputs))
-            described: tuple[Input, ...]
-            try:
-                described = tuple(
-                    None
-                    if varying >> min(at, 63) & 1 and not _is_tensor(value)
-                    else describe_told(value, is_tensor=is_tensor)
-                    for at, (value, is_tensor) in enumerate(zip(inputs, tensors, strict=False))
-                )
-            except ODD_ARGUMENTS:
-                described = (None,) * len(inputs)
-            marker = replace(marker, inputs=described)
-        if op.collective:
-            group = _group_of(inputs)
-            size = max(map(_bytes_of, inputs), default=0)
-            marker = replace(marker, bytes=size, group=group.name, ranks=group.ranks)
-        return marker
+            described = self._describe(op, inputs, site.varying)
+        if not op.collective:
+            return site.texts.text(described, _device_of(inputs))
+        group, size = _group_of(inputs), max(map(_bytes_of, inputs), default=0)
+        marker = replace(
+            site.marker, inputs=described, device=_device_of(inputs), bytes=size,
+            group=group.name, ranks=group.ranks,
+        )  # fmt: skip
+        return format_marker(marker)
+
+    def _describe(self, op: ObservedOp, inputs: Sequence[Any], varying: int) -> tuple[Input, ...]:
+        tensors = (*op.tensors, *(False,) * len(inputs))
+        try:
+            return tuple(
+                None
+                if varying >> min(at, 63) & 1 and not _is_tensor(value)
+                else describe_told(value, is_tensor=is_tensor)
+                for at, (value, is_tensor) in enumerate(zip(inputs, tensors, strict=False))
+            )
+        except ODD_ARGUMENTS:
+            return (None,) * len(inputs)
 
     def _look_for_varying(self, site: ObservedSite, inputs: Sequence[Any]) -> None:
         """Find out which arguments took so many values that they are not worth recording."""
@@ -409,6 +414,7 @@ class ObservedSession(AnnotationSession):
         self.is_native = sink.is_native
         super().__init__(options, sink if sink.is_native else numbered_sink(sink), recorder)
         self.observer = observer
+        self._leave = observer.leave
         self._process = os.getpid()
         self._asked: Asked | None = None
 
@@ -464,7 +470,7 @@ class ObservedSession(AnnotationSession):
 
     def leave(self, token: int) -> None:
         """Come out of what was entered with `token`, and close its range."""
-        if not self.observer.leave(token):
+        if not self._leave(token):
             super().leave(token)
 
     def module_entry(self) -> Callable[[Module], bool] | None:

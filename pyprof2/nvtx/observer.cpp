@@ -863,7 +863,7 @@ const char kEvaluate[] = "autograd::engine::evaluate_function";
 
 /* A range that is no op: what the engine does for a node, and its hooks, or something else's. */
 void begin_range(Thread& s, const at::RecordFunction& fn) {
-  if (s.leaf || strncmp(fn.name(), kEvaluate, sizeof kEvaluate - 1) != 0) return;
+  if (strncmp(fn.name(), kEvaluate, sizeof kEvaluate - 1) != 0) return;
   auto node = torch::autograd::get_current_node();
   if (!node) return;
   Open open{&fn};
@@ -977,11 +977,8 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, con
 }
 
 void begin_op(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
+  if (op.is_composite) return; // its parts are marked, and make its nodes
   Open open{&fn};
-  if (s.leaf) {
-    s.open.push_back(open);
-    return;
-  }
   // A thread that does a part of an op's work, and makes room for it, calls nothing.
   bool is_helper = !s.in_node && !PyGILState_GetThisThreadState() && at::in_parallel_region();
   if (is_helper || is_traced()) {
@@ -994,9 +991,8 @@ void begin_op(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
   for (const c10::IValue& value : fn.inputs()) inputs.add(value);
   auto local = c10::impl::tls_local_dispatch_key_set();
   DispatchKeySet keys = (inputs.keys | local.included_) - local.excluded_;
-  bool is_wrapped = keys.has_any(kWrappers) || keys.has_any(op.autocast);
-  if (op.is_composite || is_wrapped) {
-    if (is_wrapped && !s.in_node && at::GradMode::is_enabled() && inputs.requires_grad) {
+  if (keys.has_any(kWrappers) || keys.has_any(op.autocast)) {
+    if (!s.in_node && at::GradMode::is_enabled() && inputs.requires_grad) {
       open.fills = true; // what its parts leave
       open.first = (int64_t)at::sequence_number::peek();
       Way way;
@@ -1034,6 +1030,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
       begin_record(s, fn);
       break;
     default:
+      if (s.leaf) break; // inside an op that is marked, or is not to be
       if (const OpInfo* op = info_of(fn))
         begin_op(s, fn, *op);
       else
@@ -1094,7 +1091,10 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
   }
   // Ranges of the program's own may end in any order; ops do not.
   for (size_t at = s.open.size(); at--;) {
-    if (s.open[at].record != &fn) continue;
+    if (s.open[at].record != &fn) {
+      if (s.leaf) return; // what is in an op was not noted
+      continue;
+    }
     Open open = s.open[at];
     s.open.erase(s.open.begin() + (std::ptrdiff_t)at);
     end_op(s, open);

@@ -71,7 +71,7 @@ class _Unusable(Exception):  # noqa: N818 -- it says why there is no observer
     """Why there is no observer."""
 
 
-class _Failed(_Unusable):
+class _CompilerFailed(_Unusable):
     """It would fail again."""
 
 
@@ -163,7 +163,7 @@ def _compile_once(path: Path) -> None:
         raise _Unusable(msg)
     try:
         _compile(path)
-    except _Failed as error:
+    except _CompilerFailed as error:
         failed.write_text(f"{error}; to try again: rm {failed}")
         raise
 
@@ -208,7 +208,7 @@ def _run(command: list[str], environment: dict[str, str], what: str) -> None:
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
         msg = f"{what}: {errors[0] if errors else f'exit code {done.returncode}'}"
-        raise _Failed(msg)
+        raise _CompilerFailed(msg)
 
 
 def _test_apart(path: Path, environment: dict[str, str]) -> None:
@@ -252,20 +252,25 @@ class _Test:
         self.popped = 0
 
     def classify(self, _frame: Any) -> int:
+        """Return that code is nobody's."""
         return 0
 
     def site(self, name: str, overload: str, *_: int) -> tuple[int, int, int]:
+        """Note an op; its number is that of the call."""
         self.ops.append((name, overload))
         return len(self.ops), len(self.ops), 0
 
     def message(self, _site: int, inputs: list[Any]) -> tuple[str, bool, int]:
+        """Note the inputs of an op, whose text is not kept."""
         self.inputs.append(inputs)
         return "text", False, 0
 
     def push(self, message: str, payload: int) -> None:
+        """Note the beginning of a range."""
         self.pushed.append((message, payload))
 
     def pop(self, _domain: Any) -> None:
+        """Note the end of a range."""
         self.popped += 1
 
 

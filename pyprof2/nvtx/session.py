@@ -21,7 +21,7 @@ from pyprof2.nvtx.internals import (
     without_torch_function,
 )
 from pyprof2.nvtx.knowledge import Knowledge
-from pyprof2.nvtx.ops import OpMode, op_mode
+from pyprof2.nvtx.ops import OpMode
 from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class AnnotationSession(Knowledge):
         self.kineto = False
         self.marks_lines = False
         self.recording = options.steps is None
+        self._optimizers: dict[str, OpScope] = {}
         self._modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
 
     @property
@@ -132,7 +133,7 @@ class AnnotationSession(Knowledge):
         if wanted and mode is None and self.sink is not None:
             state = self.state()
             state.next_nr = next_sequence_nr()
-            mode = self.local.mode = op_mode()(self, self.sink, state, self.note_record)
+            mode = self.local.mode = OpMode(self, self.sink, state, self.note_record)
             self._modes.add(mode)
             insert_mode(mode)
         elif not wanted and mode is not None:
@@ -254,13 +255,17 @@ class AnnotationSession(Knowledge):
 
     def enter_record(self, token: int, text: str) -> None:
         """Go into a range of torch.profiler: the step of an optimizer, or a text of the user's."""
-        found = _OPTIMIZER.match(text)
-        if found is None:
-            self.enter_text(token, text)
-            return
-        is_step = found["what"] == "step"
-        marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
-        self.enter(token, self.catalog.scope(marker, "optimizer" if is_step else "other"))
+        scope = self._optimizers.get(text)
+        if scope is None:
+            found = _OPTIMIZER.match(text)
+            if found is None:
+                self.enter_text(token, text)
+                return
+            is_step = found["what"] == "step"
+            marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
+            scope = self.catalog.scope(marker, "optimizer" if is_step else "other")
+            self._optimizers[text] = scope
+        self.enter(token, scope)
 
     def begin(self, module_call: CodeType) -> None:
         """Learn which code calls modules, before anything is marked."""

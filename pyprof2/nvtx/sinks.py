@@ -239,6 +239,7 @@ class Messages:
         self._messages: dict[str, Any] = {}
         self._lines: dict[tuple[str, bool], Any] = {}
         self._came = [0] * CAME_SLOTS
+        self._steps: dict[Any, Any] = {}
 
     def of_line(self, source: str, *, recompute: bool) -> Any:
         """Return the message that says which line makes the calls inside."""
@@ -257,6 +258,13 @@ class Messages:
 
     def of_marker(self, marker: Marker) -> Any:
         """Return the message of a marker."""
+        if marker.kind == "step":  # several in every step, which differ in their payloads alone
+            found = self._steps.get(marker.event) if marker.step is None else None
+            if found is None:
+                found = self._of(format_marker(marker), is_first=False)
+                if marker.step is None:
+                    self._steps[marker.event] = found
+            return found
         return self._of(format_marker(marker), is_first=True)
 
     def of_text(self, text: str) -> Any:
@@ -269,9 +277,9 @@ class Messages:
         """Whether no more texts are registered."""
         return len(self._messages) >= TEXT_LIMIT
 
-    def next_of(self, marker: Marker) -> Any:
-        """Return what a marker is pushed with now: the first time that is copied."""
-        return self._next(self.of_marker(marker))
+    def next_of(self, text: str) -> Any:
+        """Return what the text of a marker is pushed with now: the first time that is copied."""
+        return self._next(self._of(text, is_first=True))
 
     def next_of_text(self, text: str) -> Any:
         """Return what a text of the user's own is pushed with now."""
