@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:.*torch.jit"),
 ]
 
-QUIET: Final = {"cpu_peaks": False, "energy": False}
+QUIET: Final[dict[str, Any]] = {"cpu_peaks": False, "energy": False}
 
 
 class Seen(NamedTuple):
@@ -56,7 +56,8 @@ def marked(run: Callable[[], object], monkeypatch: pytest.MonkeyPatch, way: str)
     """Return the ops of a program as they were marked in one way, on all threads in turn."""
     monkeypatch.setenv("PYPROF2_OBSERVER", "0" if way == "mode" else "1")
     torch.manual_seed(0)
-    recorder, oracle, expected = Recorder(), Oracle(), {}
+    recorder, oracle = Recorder(), Oracle()
+    expected: dict[int, Expected | None] = {}
     recorder.watch = lambda pushed: expected.__setitem__(pushed.at, oracle.expect())
     with oracle.watching():
         start(Options(**QUIET), recorder.sink())
@@ -87,9 +88,9 @@ ALONE: Final = [name for name in SCENARIOS if name not in ("threads", "scripted"
 
 def pairs(first: list[Seen], second: list[Seen]) -> Iterator[tuple[Seen, Seen]]:
     """Yield the same op in both; the others must be known to differ."""
-    names = [[SAME.get(s.marker.op or "", s.marker.op) for s in ops] for ops in (first, second)]
-    only = Counter[str | None]()
-    for tag, i, j, k, m in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+    names = [[SAME.get(s.marker.op or "", s.marker.op or "") for s in o] for o in (first, second)]
+    only = Counter[str]()
+    for tag, i, j, k, m in SequenceMatcher(None, names[0], names[1], autojunk=False).get_opcodes():
         if tag == "equal":
             yield from zip(first[i:j], second[k:m], strict=True)
         else:
