@@ -17,8 +17,7 @@ BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cos
 CONSTRAINTS := constraints.txt
 # What is installed is made from them: what changes in one of them is installed anew.
 BUILT := setup.cfg setup.py pyproject.toml parsers/_dictionary.h parsers/_scan.c \
-         parsers/_snapshot_events.c analysis/_nest.c \
-         pyprof2/nvtx/_marking.c
+         parsers/_snapshot_events.c analysis/_nest.c
 REQUIREMENTS := $(BUILT) constraints.txt
 # What CI installs, by hash.
 HASHED := requirements/ci.txt

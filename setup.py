@@ -20,7 +20,6 @@ COMPILED = [
     )
     for package, folder, name in (
         ("analysis", "analysis", "_nest"),
-        ("nvtx", "pyprof2/nvtx", "_marking"),
         ("parsers", "parsers", "_scan"),
         ("parsers", "parsers", "_snapshot_events"),
     )

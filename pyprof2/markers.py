@@ -271,6 +271,30 @@ def format_marker(marker: Marker, *, quoteless: bool = False) -> str:
     return text.decode()
 
 
+class OpTexts:
+    """The texts of the markers of one op at one place, which differ in inputs and device alone.
+
+    They are those of `format_marker`, made faster.
+    """
+
+    __slots__ = ("_head", "_rest")
+
+    def __init__(self, marker: Marker) -> None:
+        """Take a marker that has neither inputs nor a device."""
+        head = format_marker(Marker("op", op=marker.op)).removesuffix("}")
+        self._head, self._rest = head, format_marker(marker).removeprefix(head)
+
+    def text(self, inputs: tuple[Input, ...] | None, device: str | None) -> str:
+        """Return the text of a call."""
+        rest = self._rest if device is None else f',"device":"{device}"{self._rest}'
+        if inputs is not None:
+            told = msgspec.json.encode(_format_inputs(inputs)).decode()
+            text = f'{self._head},"inputs":{told}{rest}'
+            if len(text.encode()) <= MAX_TEXT_BYTES:
+                return text
+        return f"{self._head}{rest}"
+
+
 def _encode(marker: Marker, inputs: list[Any] | None, *, quoteless: bool) -> bytes:
     fields: dict[str, Any] = {"pyprof2": VERSION}
     for name in Marker.__slots__:

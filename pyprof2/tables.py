@@ -23,8 +23,8 @@ else crosses between the stages, so a format's own words stop at its parser.
 9. which parameters and buffers a program has: table `weights`; the machine: `system`, `cpu`,
     `machine_bytes`, `uncounted` of traces.
 10. what ranges were called with: `signature_id` of ranges.
-11. names alone: table `segments`, columns `known_flops_count` and `helped_rows` of `sums`.
-12. whose kernels replays of graphs are: table `graph_nodes`; `graph_node`, `call_id` and
+11. names alone: table `segments`, columns `known_flops_count` and `helped_rows` of `sums`;
+    whose kernels replays of graphs are: table `graph_nodes`; `graph_node`, `call_id` and
     `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
 """
 
@@ -41,7 +41,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 12
+SCHEMA_VERSION: Final = 11
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""

@@ -216,12 +216,12 @@ MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.val
 LIBRARIES: Final = {
     f"pyprof2/{name}.abi3.so"
     for name in (
-        "analysis/_nest", "nvtx/_marking", "parsers/_scan", "parsers/_snapshot_events",
+        "analysis/_nest", "parsers/_scan", "parsers/_snapshot_events",
     )
 }  # fmt: skip
 SOURCES: Final = {
     "analysis/_nest.c", "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c",
-    "pyprof2/nvtx/_marking.c",
+    "pyprof2/nvtx/observer.cpp",
 }  # fmt: skip
 
 
@@ -233,6 +233,7 @@ def test_a_pure_wheel_from_a_checkout_without_links_holds_all_modules(
     assert name.endswith("-py3-none-any.whl")
     assert packed >= MODULE_FILES
     assert {"pyprof2/py.typed", "pyprof2/data/demo.json.gz"} <= packed
+    assert "pyprof2/nvtx/observer.cpp" in packed
     assert not {name for name in packed if name.endswith((".so", ".pyd"))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -14,6 +15,7 @@ from pyprof2.markers import (
     NO_SEQUENCE,
     VERSION,
     Marker,
+    OpTexts,
     format_marker,
     pack_payload,
     parse_marker,
@@ -177,6 +179,19 @@ def test_equal_lists_of_tensors_are_written_once() -> None:
 
     assert len(text) < 1.1 * len(format_marker(Marker("op", op="f", inputs=(tensors,)))) + 100
     assert parse_marker(text) == marker
+
+
+@given(marker=_markers(), device=st.sampled_from([None, "cpu", "cuda:0"]))
+def test_texts_of_one_op_are_those_that_are_made_one_by_one(
+    marker: Marker, device: str | None
+) -> None:
+    op = replace(marker, kind="op", op="aten::mm", inputs=None)
+    texts = OpTexts(op)
+
+    for inputs in (marker.inputs, None, (tuple(Tensor((n, n), "f32") for n in range(10_000)),)):
+        assert texts.text(inputs, device) == format_marker(
+            replace(op, inputs=inputs, device=device)
+        )
 
 
 def test_a_text_that_is_too_long_loses_its_inputs_alone() -> None:

@@ -48,6 +48,12 @@ class Stacks:
             self._callers.append(caller)
         return stack
 
+    def of_texts(self, texts: TextColumn) -> Int:
+        """Return the stack of each row of texts, see `pyprof2.frames`; -1 for null."""
+        codes, words = texts
+        stacks = [self._below(-1, (word or "").split("\n")) for word in words]
+        return lookup(np.array(stacks, np.int64), codes, -1)
+
     def _below(self, stack: int, lines: Sequence[str]) -> int:
         """Return the stack of lines, the innermost first, that another stack called."""
         for line in reversed(lines):
@@ -123,12 +129,6 @@ class Stacks:
             found = [self.add(outer, lines[name] or "") for outer, name in pairs]
             stack[rows] = np.array(found, np.int64)[place.reshape(-1)]
         return lookup(stack, nest.innermost(thread, time), -1)
-
-    def of_texts(self, texts: TextColumn) -> Int:
-        """Return the stack of each row of texts, the innermost line first; -1 for null."""
-        codes, words = texts
-        found = [self._below(-1, (word or "").split("\n")) for word in words]
-        return lookup(np.array(found, np.int64), codes, -1)
 
     def lines_of(self, stack: Int) -> TextColumn:
         """Return the text of each stack, the innermost line first; see `of_texts`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import warnings
 from contextlib import ExitStack
@@ -15,9 +16,11 @@ from pyprof2.nvtx.cpu_peaks import cpu_marker
 from pyprof2.nvtx.energy import machine_meter
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
 from pyprof2.nvtx.memory_tags import MemoryTags
+from pyprof2.nvtx.observed import ObservedSession
+from pyprof2.nvtx.observers import is_wanted, observer
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import AnnotationSession
-from pyprof2.nvtx.sinks import Sink, nvtx_sink
+from pyprof2.nvtx.sinks import INJECTION, Sink, nvtx_sink, observer_sink
 from pyprof2.nvtx.source_mode import SourceMode
 from pyprof2.nvtx.steps import OptimizerClock, StepTracker
 
@@ -108,6 +111,11 @@ def init(  # noqa: PLR0913 -- options, each by its name
     changes nothing in what the program computes. Threads that are started later are annotated
     too, worker processes of a DataLoader are not; other processes call it for themselves.
 
+    NVTX ranges of ops are written from C++, by an observer that is compiled for the torch that runs
+    where it is needed first. Where that fails, or `PYPROF2_OBSERVER` is 0, a dispatch mode marks
+    them, and a line on stderr says so: it costs some five times as much, autograd adds up gradients
+    in new memory under it, and backward seldom knows a forward op that ran on another thread.
+
     Calling it again does nothing, or changes the options if they are others.
 
     Args:
@@ -176,7 +184,7 @@ def _begin(options: Options) -> None:
     sink = None
     if options.sink != "kineto":
         try:
-            sink = nvtx_sink()
+            sink = _nvtx_sink()
         except UsageError as error:
             if options.sink == "nvtx":
                 raise
@@ -184,10 +192,30 @@ def _begin(options: Options) -> None:
     start(options, sink)
 
 
+def _nvtx_sink() -> Sink | None:
+    """Return the sink that writes NVTX ranges: the observer's, or the package's."""
+    if not is_wanted() or importlib.util.find_spec("nvtx") is None:
+        # (The package: so that what is needed does not depend on whether there is a compiler.)
+        return nvtx_sink()
+    if not os.environ.get(INJECTION):
+        return None  # nothing is compiled, and nothing tested, for nobody
+    found = observer()
+    return nvtx_sink() if found is None else observer_sink(found)
+
+
+def _new_session(
+    options: Options, sink: Sink | None, recorder: Recorder | None
+) -> AnnotationSession:
+    found = None if sink is None else observer()
+    if found is None or sink is None:
+        return AnnotationSession(options, sink, recorder)
+    return ObservedSession(options, sink, recorder, found)
+
+
 def start(options: Options, sink: Sink | None) -> None:
     """Begin an annotation; none must be on."""
     recorder = None if _current.capture is None else _current.capture.recorder
-    session = AnnotationSession(options, sink, recorder)
+    session = _new_session(options, sink, recorder)
     cpu = cpu_marker() if options.cpu_peaks else None
     steps = StepTracker(session, cpu, machine_meter() if options.energy else None)
     with ExitStack() as undo:
@@ -248,8 +276,8 @@ def count_from(clock: OptimizerClock, ended: int | None) -> None:
 def shutdown() -> None:
     """End the annotation, and leave PyTorch as it was before `init`.
 
-    Threads that run already keep a mode that lets everything through, until they end. Without
-    `init` it does nothing.
+    Where a dispatch mode marked ops, threads that run already keep one that lets everything
+    through, until they end. Without `init` it does nothing.
     """
     if _current.session is None:
         return
@@ -267,8 +295,9 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
-            "nvtx.compiled", "nvtx.describe", "nvtx.energy", "nvtx.holders",
-            "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.ops",
+            "nvtx.describe", "nvtx.energy", "nvtx.holders",
+            "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.observed",
+            "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
             "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.storages", "nvtx.threads",
             "nvtx.weights",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from pyprof2.nvtx.compiled import marking, own, record
 from pyprof2.nvtx.describe import describe_tensor
 from pyprof2.nvtx.internals import without_torch_function
 
@@ -42,7 +41,7 @@ CHANGING_AFTER: Final = 32
 """Distinct shapes at a site after which a call is known by the hash of its inputs: to compare it
 with those that were made there takes longer."""
 
-_ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+ODD_ARGUMENTS: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Errors that an argument of an unknown class may raise when it is looked at. The program runs
 without us, so it must with us; the op gets a range without inputs."""
 
@@ -68,7 +67,7 @@ class LayerName(NamedTuple):
     outermost: bool = False
 
 
-class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[misc]  # no types
+class ForwardOp:
     """The owner of autograd nodes: an op in a layer, called from a line of user code.
 
     Attributes:
@@ -78,7 +77,7 @@ class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[
         accumulate: the sites of ops that add up gradients right after these nodes, by op.
     """
 
-    __slots__ = own("layer", "mutates", "op", "source")
+    __slots__ = ("accumulate", "backward", "layer", "mutates", "op", "source")
 
     def __init__(self, op: Op | None, layer: LayerName, source: str | None) -> None:
         self.op = None if op is None else op.name
@@ -89,7 +88,7 @@ class ForwardOp(record("ForwardOp", "accumulate", "backward")):  # type: ignore[
         self.accumulate: dict[Any, Site] = {}
 
 
-class Variant(record("Variant", "matches", "message", "plain")):  # type: ignore[misc]  # no types
+class Variant:
     """One distinct call at a site.
 
     Attributes:
@@ -98,7 +97,7 @@ class Variant(record("Variant", "matches", "message", "plain")):  # type: ignore
         plain: whether its tensors are of PyTorch's own classes.
     """
 
-    __slots__ = own()
+    __slots__ = ("matches", "message", "plain")
 
     def __init__(self, message: Any, matches: Callable[[Values], bool], *, plain: bool) -> None:
         self.message = message
@@ -106,7 +105,7 @@ class Variant(record("Variant", "matches", "message", "plain")):  # type: ignore
         self.plain = plain
 
 
-class CallStep(record("Step", "follower", "variant")):  # type: ignore[misc]  # no types
+class CallStep:
     """A call at a site, after those that were made there before it.
 
     Attributes:
@@ -115,7 +114,7 @@ class CallStep(record("Step", "follower", "variant")):  # type: ignore[misc]  # 
         calls: the variants of the last calls, with this one's as the last.
     """
 
-    __slots__ = own("calls")
+    __slots__ = ("calls", "follower", "variant")
 
     def __init__(
         self, calls: tuple[Variant, ...], variant: Variant, unknown: CallStep | None
@@ -134,7 +133,7 @@ class CallStep(record("Step", "follower", "variant")):  # type: ignore[misc]  # 
         self.follower = self if unknown is None or is_same else unknown
 
 
-class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
+class Site:
     """One op at one place, and the calls that were made there.
 
     Attributes:
@@ -142,7 +141,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         forward: what autograd nodes made here belong to.
     """
 
-    __slots__ = own(
+    __slots__ = (
         "_known",
         "_message_of",
         "_op",
@@ -152,6 +151,8 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
         "_unknown",
         "_variants",
         "_varying",
+        "forward",
+        "step",
     )
 
     def __init__(self, op: Op, forward: ForwardOp, message_of: MessageOf, options: Options) -> None:
@@ -205,7 +206,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
             with without_torch_function():
                 try:
                     found = self._look_up(values, args, kwargs)
-                except _ODD_ARGUMENTS:
+                except ODD_ARGUMENTS:
                     message = self._message_of((), None, set(self._op.defaults))
                     found = Variant(message, _never, plain=False)
         if quick is not None:
@@ -233,7 +234,7 @@ class Site(record("Site", "forward", "step")):  # type: ignore[misc]  # no types
                 else:
                     key.append(kind)
             return hash(tuple(key))
-        except _ODD_ARGUMENTS:
+        except ODD_ARGUMENTS:
             return None
 
     def _look_up(
@@ -337,19 +338,7 @@ def _make_matcher(values: Values, by_type: list[bool]) -> Callable[[Values], boo
     ]
     first = min(places, default=None)
     device = None if first is None else values[first].device
-    compiled = marking()
-    make = _matcher_in_python if compiled is None else compiled.Matcher
-    matcher: Callable[[Values], bool] = make(len(values), tensors, others, device)
-    return matcher
-
-
-def _matcher_in_python(
-    count: int,
-    tensors: list[tuple[Any, ...]],
-    others: list[tuple[Any, ...]],
-    device: torch.device | None,
-) -> Callable[[Values], bool]:
-    """Return what `_marking.Matcher` is in C: see there."""
+    count = len(values)
     first = tensors[0][0] if tensors else None
 
     # On the critical path: it compares, and makes nothing. Values of the expected type can be

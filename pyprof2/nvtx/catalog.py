@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import Direction, Marker
 from pyprof2.nvtx.calls import ForwardOp, LayerName, Site
-from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import collective_bytes, device_of, group_of
 from pyprof2.nvtx.schema import Op
 
@@ -23,7 +22,7 @@ SITES_AT_MOST: Final = 50_000
 """Sites, and forward ops, that are remembered; code that is made while it runs has no end."""
 
 
-class OpScope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  # it has no types
+class OpScope:
     """Where ops run: in a layer, an optimizer step, a recomputation.
 
     Attributes:
@@ -34,7 +33,9 @@ class OpScope(record("Scope", "is_optimizer", "sites")):  # type: ignore[misc]  
         sites: of the ops that run in it, by op and place.
     """
 
-    __slots__ = own("direction", "layer", "marker", "message", "recompute", "text")
+    __slots__ = (
+        "direction", "is_optimizer", "layer", "marker", "message", "recompute", "sites", "text",
+    )  # fmt: skip
 
     def __init__(
         self, marker: Marker, layer: LayerName, direction: Direction, *, recompute: bool
@@ -92,7 +93,7 @@ class Catalog:
             recompute=scope.recompute,
             **scope.layer._asdict(),
         )
-        forward = self._forward_op(op, scope.layer, source)
+        forward = self.forward_op(op, scope.layer, source)
         site = self._new_site(op, marker, forward)
         scope.sites[key] = site
         return site
@@ -115,9 +116,10 @@ class Catalog:
 
     def function(self, layer: LayerName, source: str | None) -> ForwardOp:
         """Return what the node of an autograd function belongs to that only calls modules."""
-        return self._forward_op(None, layer, source)
+        return self.forward_op(None, layer, source)
 
-    def _forward_op(self, op: Op | None, layer: LayerName, source: str | None) -> ForwardOp:
+    def forward_op(self, op: Any, layer: LayerName, source: str | None) -> ForwardOp:
+        """Return what nodes belong to that an op, or None, makes in a layer at a line."""
         key = op, layer, source
         found = self._forward_ops.get(key)
         if found is None:

@@ -142,6 +142,16 @@ def group_of(values: Iterable[Any]) -> Group:
     return Group(None, None)
 
 
+def group_by_name(name: str) -> Group | None:
+    """Return the process group with a name; None: there is none."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    group = group_of_value(name)
+    if group is None:
+        return None
+    return Group(group.group_name, tuple(dist.get_process_group_ranks(group)))
+
+
 def group_of_value(value: Any) -> Any:
     """Return the group that an argument is, as an object or by name; None: it is none."""
     try:

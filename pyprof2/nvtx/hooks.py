@@ -40,6 +40,7 @@ from pyprof2.nvtx.weights import note_lines
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
+    from types import FrameType
 
     from pyprof2.nvtx.memory_tags import MemoryTags
     from pyprof2.nvtx.session import AnnotationSession
@@ -59,7 +60,7 @@ def hook_modules(
     have hooks, on which `torch.export` fails; torch's own path for them is slow; and they are not
     called when a forward is interrupted.
     """
-    enter = _entering(session)
+    enter, leave = session.module_entry() or _entering(session), session.leave
 
     @functools.wraps(module_call)
     def call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -77,38 +78,44 @@ def hook_modules(
             raise
         finally:
             if is_layer:
-                session.leave(id(module))
+                leave(id(module))
             if is_outermost and memory is not None:
                 memory.leave(result)
         return result
 
+    session.begin(getattr(call, "__code__"))  # noqa: B009 -- its type has none
     undo.callback(replace_module_call(call))
 
 
 def _entering(session: AnnotationSession) -> Callable[[torch.nn.Module], bool]:
     """Return a function that notes the call of a module, and says whether it is a layer."""
-    layers, catalog = session.layers, session.catalog
 
     def enter(module: torch.nn.Module) -> bool:
-        call = sys._getframe(1)  # noqa: SLF001 -- no other way to the caller
-        frame, source = call.f_back, None
-        if not session.options.layers or is_compiled_graph(module, frame):
-            return False
-        state = session.state()
-        state.last_backward = None
-        if inside_transform() is not None:
-            state.note_transform()
-        layer = layers.find(module, state, frame)
-        has_node = not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr
-        if has_node or session.marks_calls:
-            source = session.source(frame)
-        if has_node:
-            note_function(state, catalog.function(state.scope.layer, source), frame)
-        scope = layer.forward if current_task() == NO_TASK else layer.recompute
-        session.enter(id(module), scope, source, id(call))
-        return True
+        return enter_module(session, module, sys._getframe(1))  # noqa: SLF001 -- no other way
 
     return enter
+
+
+def enter_module(session: AnnotationSession, module: torch.nn.Module, call: FrameType) -> bool:
+    """Note the call of a module, by a frame of the wrapper; return whether it is a layer."""
+    layers, catalog = session.layers, session.catalog
+
+    frame, source = call.f_back, None
+    if not session.options.layers or is_compiled_graph(module, frame):
+        return False
+    state = session.state()
+    state.last_backward = None
+    if inside_transform() is not None:
+        state.note_transform()
+    layer = layers.find(module, state.open, frame)
+    has_node = not torch.is_grad_enabled() and next_sequence_nr() != state.next_nr
+    if has_node or session.marks_calls:
+        source = session.source(frame)
+    if has_node:
+        note_function(state, catalog.function(state.scope.layer, source), frame)
+    scope = layer.forward if current_task() == NO_TASK else layer.recompute
+    session.enter(id(module), scope, source, id(call))
+    return True
 
 
 def hook_optimizers(steps: StepTracker, undo: ExitStack, memory: MemoryTags | None = None) -> None:

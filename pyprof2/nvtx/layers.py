@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import torch
 
@@ -18,16 +18,22 @@ from pyprof2.markers import Marker
 from pyprof2.nvtx.holders import WRAPPED, Holder, find_holder, has_modules, path_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import FrameType
 
     from torch.nn import Module
 
     from pyprof2.nvtx.catalog import Catalog, OpScope
-    from pyprof2.nvtx.threads import ThreadState
 
 NUMBERS_AT_MOST: Final = 100
 """Objects of one name that each get a number of their own; of more, the next one gets the number
 of one that is gone. A module that is made anew for each step would take a new text each time."""
+
+
+class Opened(Protocol):
+    """A range that is open, with what closes it: of a module its id."""
+
+    token: int
 
 
 class Layer(NamedTuple):
@@ -52,28 +58,32 @@ class Layers:
     """Names modules, and leaves no trace in them.
 
     A root names all modules below it, each by the first path that leads to it.
+
+    Attributes:
+        find_known: returns the layer that was found for the id of a module; perhaps of another one.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._layers: dict[int, Layer] = {}
+        self.find_known = self._layers.get
         self._paths: dict[tuple[str | None, str], weakref.ref[Module]] = {}
         self._names = _Names()
         self._lock = threading.RLock()
 
-    def find(self, module: Module, state: ThreadState, frame: FrameType | None) -> Layer:
+    def find(self, module: Module, open_ranges: Iterable[Opened], frame: FrameType | None) -> Layer:
         """Return the layer of a module.
 
         Args:
             module: it is called.
-            state: of the thread.
+            open_ranges: of the thread, the innermost last.
             frame: that calls it.
         """
         known = self._layers.get(id(module))
         if known is not None and known.ref() is module:
             return known
         with self._lock:
-            inner = self._caller_of(module, state, frame)
+            inner = self._caller_of(module, open_ranges, frame)
             return self._add(module, inner or find_holder(module, frame, self._known))
 
     def root_of(self, module: Module) -> str:
@@ -86,10 +96,10 @@ class Layers:
         return known if known is not None and known.ref() is module else None
 
     def _caller_of(
-        self, module: Module, state: ThreadState, frame: FrameType | None
+        self, module: Module, open_ranges: Iterable[Opened], frame: FrameType | None
     ) -> Holder | None:
         """Return the module that runs, if the module was put into it after it was named."""
-        for item in reversed(state.open):
+        for item in reversed(list(open_ranges)):
             known = self._layers.get(item.token)
             caller = None if known is None else known.ref()
             if caller is not None:

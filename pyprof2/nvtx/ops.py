@@ -10,7 +10,6 @@ out in one function, and nothing is computed there that can be remembered.
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,6 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyprof2.markers import NO_SEQUENCE, Marker
-from pyprof2.nvtx.compiled import marking
 from pyprof2.nvtx.describe import group_of
 from pyprof2.nvtx.internals import (
     ACCUMULATE_GRAD,
@@ -33,12 +31,10 @@ from pyprof2.nvtx.internals import (
     hide_frame,
     is_called,
     mode_count,
-    next_sequence_nr,
     sequence_nr,
     without_torch_function,
 )
 from pyprof2.nvtx.pairing import find_owner, frames, note_nodes, note_nodes_in_backward
-from pyprof2.nvtx.schema import Op
 from pyprof2.nvtx.sinks import Copied, Messages
 
 if TYPE_CHECKING:
@@ -49,6 +45,7 @@ if TYPE_CHECKING:
     from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.knowledge import Knowledge
+    from pyprof2.nvtx.schema import Op
     from pyprof2.nvtx.sinks import Sink
     from pyprof2.nvtx.threads import ThreadState
 
@@ -256,47 +253,3 @@ class OpMode(TorchDispatchMode):
         if site is None:
             site = self._catalog.backward_site(forward, sites, key, op)
         return site, payload
-
-
-def op_mode() -> type[OpMode]:
-    """Return the class of the modes that mark ops."""
-    compiled = marking()
-    is_there = compiled is not None and issubclass(Op, compiled.Op)
-    return _compiled_mode(compiled.Marker) if is_there else OpMode
-
-
-@functools.cache
-def _compiled_mode(base: Any) -> type[OpMode]:
-    """Return the mode whose `__torch_dispatch__` is that of `base`, which stands in C.
-
-    It needs attributes, most of them those of the mode in Python.
-    """
-
-    class CompiledOpMode(base, OpMode):  # type: ignore[misc]  # it has no types
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self._in_python = OpMode.__torch_dispatch__
-            self._run_odd = run_odd
-            self._copied = Copied
-            self._note_nodes = note_nodes
-            self._current_node = current_node
-            self._current_task = current_task
-            self._next_sequence_nr = next_sequence_nr
-            self._grad_enabled = grad_enabled
-            self._function_mode_enabled = function_mode_enabled
-            self._mode_count = mode_count
-            self._is_called = is_called
-            self._no_sequence = NO_SEQUENCE
-            self._accumulate_grad = ACCUMULATE_GRAD
-
-    return CompiledOpMode
-
-
-def run_odd(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-    """Run an op with tensors that are not plain; see `OpMode.__torch_dispatch__`."""
-    try:
-        with without_torch_function():
-            return op.run(*args, **(kwargs or {}))
-    except BaseException as error:
-        hide_frame(error)
-        raise

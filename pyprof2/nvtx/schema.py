@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch._ops import OpOverload
 
-from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.describe import describe
 
 if TYPE_CHECKING:
@@ -19,10 +18,7 @@ _COLLECTIVE_NAMESPACES: Final = ("c10d", "_c10d_functional", "_c10d_functional_a
 _RECORD_NAMESPACE: Final = "profiler"
 
 
-_READ: Final = "collective", "detaches", "lists", "marked", "run"
-
-
-class Op(record("Op", *_READ)):  # type: ignore[misc]  # it has no types
+class Op:
     """An op, as its schema says.
 
     Attributes:
@@ -39,7 +35,10 @@ class Op(record("Op", *_READ)):  # type: ignore[misc]  # it has no types
         tensors: the names of arguments that are tensors, or lists of them.
     """
 
-    __slots__ = own("defaults", "func", "mutates", "name", "records", "tensors")
+    __slots__ = (
+        "collective", "defaults", "detaches", "func", "lists", "marked", "mutates", "name",
+        "records", "run", "tensors",
+    )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
         namespace = getattr(func, "namespace", "")

@@ -21,11 +21,12 @@ from pyprof2.nvtx.internals import (
     without_torch_function,
 )
 from pyprof2.nvtx.knowledge import Knowledge
-from pyprof2.nvtx.ops import OpMode, op_mode
+from pyprof2.nvtx.ops import OpMode
 from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
     from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.options import Options
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _ENTER: Final = "profiler::_record_function_enter"
 _OPTIMIZER: Final = re.compile(r"Optimizer\.(?P<what>step|zero_grad)#(?P<name>[^.]*)")
-_OWN_RECORDS: Final = ("enumerate(DataLoader)#", "ProfilerStep#")
+OWN_RECORDS: Final = ("enumerate(DataLoader)#", "ProfilerStep#")
 """Begin texts of ranges that are marked in another way."""
 
 
@@ -72,6 +73,7 @@ class AnnotationSession(Knowledge):
         self.kineto = False
         self.marks_lines = False
         self.recording = options.steps is None
+        self._optimizers: dict[str, OpScope] = {}
         self._modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
 
     @property
@@ -131,7 +133,7 @@ class AnnotationSession(Knowledge):
         if wanted and mode is None and self.sink is not None:
             state = self.state()
             state.next_nr = next_sequence_nr()
-            mode = self.local.mode = op_mode()(self, self.sink, state, self.note_record)
+            mode = self.local.mode = OpMode(self, self.sink, state, self.note_record)
             self._modes.add(mode)
             insert_mode(mode)
         elif not wanted and mode is not None:
@@ -247,16 +249,30 @@ class AnnotationSession(Knowledge):
             self.leave(hash(args[0]))
             return
         text = args[0]
-        if text.startswith(_OWN_RECORDS):
+        if text.startswith(OWN_RECORDS):
             return
-        found = _OPTIMIZER.match(text)
-        if found is None:
-            self.enter_text(hash(result), text)
-            return
-        is_step = found["what"] == "step"
-        marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
-        scope = self.catalog.scope(marker, "optimizer" if is_step else "other")
-        self.enter(hash(result), scope)
+        self.enter_record(hash(result), text)
+
+    def enter_record(self, token: int, text: str) -> None:
+        """Go into a range of torch.profiler: the step of an optimizer, or a text of the user's."""
+        scope = self._optimizers.get(text)
+        if scope is None:
+            found = _OPTIMIZER.match(text)
+            if found is None:
+                self.enter_text(token, text)
+                return
+            is_step = found["what"] == "step"
+            marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
+            scope = self.catalog.scope(marker, "optimizer" if is_step else "other")
+            self._optimizers[text] = scope
+        self.enter(token, scope)
+
+    def begin(self, module_call: CodeType) -> None:
+        """Learn which code calls modules, before anything is marked."""
+
+    def module_entry(self) -> Callable[[torch.nn.Module], bool] | None:
+        """Return a way of its own to enter a module, which says whether it is a layer."""
+        return None
 
 
 def _both(*ends: Callable[[], object] | None) -> Callable[[], object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ _NOT_TAKEN: Final = (
     "a profiler is attached, but takes no ranges of the domain pyprof2: it may be too old for this"
     " version of the Python package nvtx; pip install 'nvtx<0.2.12'"
 )
+
+INJECTION: Final = "NVTX_INJECTION64_PATH"
+"""The variable by which a profiler has itself loaded."""
+
+_REFUSED: Final = "a profiler is attached, but takes no NVTX ranges"
 
 TEXT_LIMIT: Final = 50_000
 """Texts that are registered at most: NVTX keeps every one until the process ends."""
@@ -50,6 +56,7 @@ class Sink:
         push, pop, mark: called for every op, so they are functions in C.
         copied: as long as it is entered, what is pushed with these attributes has this text, which
             is not kept; None: all texts have to be registered.
+        is_native: whether it is the observer's own, which pushes without Python.
     """
 
     domain: Any
@@ -59,6 +66,68 @@ class Sink:
     pop: Callable[[Any], object]
     mark: Callable[[Attributes, Any], object]
     copied: Callable[[Attributes, str], AbstractContextManager[None]] | None = None
+    is_native: bool = False
+
+
+def observer_sink(observer: Any) -> Sink | None:
+    """Return the sink that writes NVTX ranges from C++; None where no profiler listens."""
+    found = observer.listener(DOMAIN)
+    if found < 0:
+        warnings.warn(_REFUSED, stacklevel=4)
+    if found <= 0:
+        return None
+    return Sink(
+        None, observer.register_text, _PlainAttributes, observer.push, observer.pop,
+        observer.mark, _copied_plainly, is_native=True,
+    )  # fmt: skip
+
+
+class _PlainAttributes:
+    """Attributes whose message is the number of a registered text, or a text to copy."""
+
+    __slots__ = ("message", "payload")
+
+    def __init__(self) -> None:
+        self.message: Any = ""
+        self.payload = 0
+
+
+@contextmanager
+def _copied_plainly(attributes: Attributes, text: str) -> Iterator[None]:
+    attributes.message = text
+    yield
+    attributes.message = ""
+
+
+def numbered_sink(sink: Sink) -> Sink:
+    """Return a sink that does the same, whose messages are numbers: what the observer can keep."""
+    messages: list[Any] = [None]
+    local = threading.local()
+
+    def register(text: str) -> int:
+        messages.append(sink.register(text))
+        return len(messages) - 1
+
+    def passing(function: Callable[[Any, Any], object]) -> Callable[[Attributes, Any], None]:
+        def push(attributes: Attributes, domain: Any) -> None:
+            own = getattr(local, "attributes", None)
+            if own is None:
+                own = local.attributes = sink.new_attributes()
+            own.payload = attributes.payload
+            if isinstance(attributes.message, str) and sink.copied is not None:
+                with sink.copied(own, attributes.message):
+                    function(own, domain)
+            else:
+                own.message = messages[attributes.message]
+                function(own, domain)
+
+        return push
+
+    copied = None if sink.copied is None else _copied_plainly
+    return Sink(
+        sink.domain, register, _PlainAttributes, passing(sink.push), sink.pop,
+        passing(sink.mark), copied,
+    )  # fmt: skip
 
 
 def nvtx_sink() -> Sink | None:
@@ -76,7 +145,7 @@ def nvtx_sink() -> Sink | None:
         raise UsageError(msg) from error
     domain = lib.Domain(DOMAIN)
     if not hasattr(domain, "handle"):
-        if os.environ.get("NVTX_INJECTION64_PATH"):
+        if os.environ.get(INJECTION):
             warnings.warn(_NOT_TAKEN, stacklevel=4)
         return None
     # The attributes of later versions know their domain; those of older ones have no payload.
@@ -170,6 +239,7 @@ class Messages:
         self._messages: dict[str, Any] = {}
         self._lines: dict[tuple[str, bool], Any] = {}
         self._came = [0] * CAME_SLOTS
+        self._steps: dict[Any, Any] = {}
 
     def of_line(self, source: str, *, recompute: bool) -> Any:
         """Return the message that says which line makes the calls inside."""
@@ -188,12 +258,35 @@ class Messages:
 
     def of_marker(self, marker: Marker) -> Any:
         """Return the message of a marker."""
+        if marker.kind == "step":  # several in every step, which differ in their payloads alone
+            found = self._steps.get(marker.event) if marker.step is None else None
+            if found is None:
+                found = self._of(format_marker(marker), is_first=False)
+                if marker.step is None:
+                    self._steps[marker.event] = found
+            return found
         return self._of(format_marker(marker), is_first=True)
 
     def of_text(self, text: str) -> Any:
         """Return the message of a text of the user's own."""
         text = text.encode("utf-8", "backslashreplace")[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
         return self._of(text.replace("\0", ""), is_first=True)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more texts are registered."""
+        return len(self._messages) >= TEXT_LIMIT
+
+    def next_of(self, text: str) -> Any:
+        """Return what the text of a marker is pushed with now: the first time that is copied."""
+        return self._next(self._of(text, is_first=True))
+
+    def next_of_text(self, text: str) -> Any:
+        """Return what a text of the user's own is pushed with now."""
+        return self._next(self.of_text(text))
+
+    def _next(self, message: Any) -> Any:
+        return self._again(message) if type(message) is Copied else message
 
     def push(
         self, message: Any, attributes: Any, payload: int, push: Callable[[Any, Any], object]

@@ -197,6 +197,12 @@ class Sources:
             break
         return self._walk(frame, ranges)
 
+    def kind_of(self, frame: FrameType) -> int:
+        """Return whose code a frame runs: nobody's, a library's, or the user's own."""
+        kind = self._files.get(frame.f_code.co_filename)
+        kind = self._add(frame) if kind is None else kind
+        return _NOBODYS if kind == _MODULE_CALL else kind
+
     def own_lines(self, frame: FrameType | None) -> list[str]:
         """Return the lines of the user's own code around a frame, the innermost first."""
         found: list[str] = []

@@ -109,6 +109,7 @@ class StepTracker:
         self._cpu = cpu
         self._meter = meter
         self._said: tuple[Marker | None, ...] = ()
+        self._place: tuple[int, int] | None = None
         self._phase = _Phase.NOTHING
         self._again = self._called = self._trains = False
         self._thread: int | None = None
@@ -204,8 +205,10 @@ class StepTracker:
 
     def introduce(self) -> None:
         """Say who this process is, and what its CPU can do, unless that was said already."""
-        if not self._session.recording:
+        place = _place_by_group()
+        if not self._session.recording or (self._said and place == self._place):
             return
+        self._place = place
         said = (_process_marker(self._session.source_root), self._cpu)
         for marker in said:
             if marker is not None and marker not in self._said:
@@ -262,10 +265,15 @@ class StepTracker:
         return self._thread not in (None, threading.get_ident())
 
 
-def _process_marker(source_root: str | None) -> Marker:
-    rank, size = place_in_job()
+def _place_by_group() -> tuple[int, int] | None:
+    """Return rank and number of ranks as the default process group has them, once there is one."""
     if dist.is_available() and dist.is_initialized():
-        rank, size = dist.get_rank(), dist.get_world_size()
+        return dist.get_rank(), dist.get_world_size()
+    return None
+
+
+def _process_marker(source_root: str | None) -> Marker:
+    rank, size = _place_by_group() or place_in_job()
     return Marker(
         "process",
         rank=rank,

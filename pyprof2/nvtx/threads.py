@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.markers import pack_payload
-from pyprof2.nvtx.compiled import own, record
 from pyprof2.nvtx.internals import NO_TASK, current_task, next_sequence_nr
 from pyprof2.nvtx.sources import CallRange
 
@@ -51,13 +50,7 @@ class OpenRange(CallRange):
         self.end = end
 
 
-_READ: Final = (
-    "aliases", "attributes", "function", "is_alone", "last_backward", "last_forward", "next_nr",
-    "nodes", "open", "payload_base", "scope", "task", "unsure",
-)  # fmt: skip
-
-
-class ThreadState(record("ThreadState", *_READ)):  # type: ignore[misc]  # it has no types
+class ThreadState:
     """The state of one thread. That thread alone writes it, save `next_nr`.
 
     Attributes:
@@ -79,7 +72,10 @@ class ThreadState(record("ThreadState", *_READ)):  # type: ignore[misc]  # it ha
             was made before the ops in it.
     """
 
-    __slots__ = own("peers", "transforms")
+    __slots__ = (
+        "aliases", "attributes", "function", "is_alone", "last_backward", "last_forward", "next_nr",
+        "nodes", "open", "payload_base", "peers", "scope", "task", "transforms", "unsure",
+    )  # fmt: skip
 
     def __init__(
         self,

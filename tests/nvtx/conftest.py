@@ -26,6 +26,24 @@ def _begin_and_end_without_annotation() -> Iterator[None]:
 
 
 @pytest.fixture
+def by_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ops marked by the dispatch mode, as where there is no compiler."""
+    monkeypatch.setenv("PYPROF2_OBSERVER", "0")
+
+
+@pytest.fixture(params=["observer", "mode"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have ops marked in one way and in the other; return which."""
+    from pyprof2.nvtx.observers import observer
+
+    if request.param == "mode":
+        monkeypatch.setenv("PYPROF2_OBSERVER", "0")
+    elif observer() is None:
+        pytest.skip("there is no observer here")
+    return str(request.param)
+
+
+@pytest.fixture
 def recorder() -> Recorder:
     """Return a recorder, with the annotation on; when the test ends all ranges are closed."""
     from pyprof2.nvtx.annotation import start

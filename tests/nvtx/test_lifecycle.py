@@ -54,16 +54,17 @@ def hooks_of_torch() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_shutdown_leaves_torch_as_it_was() -> None:
+def test_shutdown_leaves_torch_as_it_was(way: str) -> None:
     before = hooks_of_torch()
-    init()
+    start(Options(), Recorder().sink())
     during = hooks_of_torch()
     Shared()(torch.ones(2, 8)).sum().backward()
     shutdown()
 
     assert hooks_of_torch() == before
     same = [name for name in before if during[name] == before[name]]
-    assert same == ["function modes", "module hooks", "optimizers before", "flags"]
+    kept = ["function modes", "module hooks", "optimizers before", "flags"]
+    assert same == (["modes", *kept] if way == "observer" else kept)
 
 
 def test_shutdown_leaves_dynamo_as_it_was() -> None:
@@ -80,6 +81,7 @@ assert before.unpatched_nn_module_call_impl is after.unpatched_nn_module_call_im
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+@pytest.mark.usefixtures("by_mode")
 def test_shutdown_inside_a_mode_of_the_user_takes_only_ours() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -94,6 +96,7 @@ def test_shutdown_inside_a_mode_of_the_user_takes_only_ours() -> None:
     assert dispatch_modes() == []
 
 
+@pytest.mark.usefixtures("way")
 def test_init_inside_a_mode_of_the_user_goes_below_it() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -112,19 +115,19 @@ def test_init_inside_a_mode_of_the_user_goes_below_it() -> None:
     ]
 
 
-def test_init_again_does_nothing_or_changes_the_options() -> None:
+def test_init_again_does_nothing_or_changes_the_options(way: str) -> None:
     init()
     first = current_session()
     init()
     assert current_session() is first
-    assert len(dispatch_modes()) == 1
+    assert len(dispatch_modes()) == (way == "mode")
 
     init(shapes=False)
     second = current_session()
     assert second is not None
     assert second is not first
     assert not second.options.shapes
-    assert len(dispatch_modes()) == 1
+    assert len(dispatch_modes()) == (way == "mode")
 
 
 @pytest.mark.parametrize("value", [True, False])
@@ -143,6 +146,7 @@ def test_shutdown_without_init_does_nothing() -> None:
     assert hooks_of_torch() == before
 
 
+@pytest.mark.usefixtures("way")
 def test_open_ranges_are_closed_by_shutdown() -> None:
     recorder = Recorder()
 
@@ -204,7 +208,7 @@ def test_where_nobody_listens_ops_cost_nothing() -> None:
     assert dispatch_modes() == []
 
 
-@pytest.mark.usefixtures("deaf_nvtx")
+@pytest.mark.usefixtures("deaf_nvtx", "by_mode")
 def test_a_profiler_that_takes_no_ranges_is_worth_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -214,6 +218,7 @@ def test_a_profiler_that_takes_no_ranges_is_worth_a_warning(
         init()
 
 
+@pytest.mark.usefixtures("by_mode")
 def test_an_nvtx_without_payloads_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     import nvtx
 
@@ -224,7 +229,7 @@ def test_an_nvtx_without_payloads_is_too_old(monkeypatch: pytest.MonkeyPatch) ->
         init(sink="nvtx")
 
 
-def test_threads_are_annotated_and_left_clean() -> None:
+def test_threads_are_annotated_and_left_clean(way: str) -> None:
     recorder = Recorder()
     modes: list[int] = []
     # Both live until both have run: the number of a thread that ended may be given again.
@@ -248,12 +253,13 @@ def test_threads_are_annotated_and_left_clean() -> None:
         worker.join()
     shutdown()
 
-    assert modes == [1]
+    assert modes == [way == "mode"]
     assert len({item.thread for item in recorder.ops()}) == 2
     assert recorder.ops("aten::neg")
     assert recorder.is_balanced
 
 
+@pytest.mark.usefixtures("way")
 def test_each_thread_has_a_number_in_its_payloads() -> None:
     recorder = Recorder()
     start(Options(), recorder.sink())
@@ -271,6 +277,7 @@ def test_each_thread_has_a_number_in_its_payloads() -> None:
     assert payloads[1] & ((1 << 40) - 1) == 0
 
 
+@pytest.mark.usefixtures("way")
 def test_a_thread_that_outlives_the_annotation_runs_on() -> None:
     recorder = Recorder()
     started, ended = threading.Event(), threading.Event()
@@ -308,7 +315,7 @@ class Annotated(Dataset[Tensor]):
 # A test process that forks may have threads.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_of_a_data_loader_are_not_annotated(context: str) -> None:
+def test_workers_of_a_data_loader_are_not_annotated(context: str, way: str) -> None:
     recorder = Recorder()
     start(Options(), recorder.sink())
     loader = DataLoader(Annotated(), batch_size=2, num_workers=1, multiprocessing_context=context)
@@ -317,11 +324,11 @@ def test_workers_of_a_data_loader_are_not_annotated(context: str) -> None:
 
     assert sorted(rows) == [[index, 0, 0] for index in range(4)]
     assert len(recorder.markers("dataloader")) == 3
-    assert len(dispatch_modes()) == 1
+    assert len(dispatch_modes()) == (way == "mode")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_process_can_begin_anew() -> None:
+def test_a_forked_process_can_begin_anew(way: str) -> None:
     start(Options(), Recorder().sink())
     child = os.fork()
     if child == 0:
@@ -334,9 +341,10 @@ def test_a_forked_process_can_begin_anew() -> None:
     _, status = os.waitpid(child, 0)
 
     assert os.waitstatus_to_exitcode(status) == 0
-    assert len(dispatch_modes()) == 1
+    assert len(dispatch_modes()) == (way == "mode")
 
 
+@pytest.mark.usefixtures("way")
 def test_nothing_keeps_models_or_tensors_alive() -> None:
     start(Options(), Recorder().sink())
     model = Shared()

@@ -37,9 +37,9 @@ LEAST_PCT: Final = 1
 _BOUND_CAUSES: Final = (
     "host_op", "host_python", "host_unrecorded", "launch_call", "launch_latency",
 )  # fmt: skip
+_PAUSES: Final = ("host_op", "host_python")
 _QUEUED: Final = ("kernel_gap", "graph_gap")
 _REPLAYS: Final = re.compile("GraphLaunch")
-_PAUSES: Final = ("host_op", "host_python")
 _BREAKING: Final = ("sync", "allocator", "data_loading")
 _SILENT_HOST: Final = ("host_unrecorded", "host_python")
 _BY_HOST_WORK: Final = "the shorter of the host's time in it and all idle time due to the host"
