@@ -46,6 +46,8 @@ class Result:
 class StubRun:
     """A run of the rows that a test made."""
 
+    is_of_server = False
+
     made: pd.DataFrame
     no_gpu: bool = False
     findings: pd.DataFrame = field(default_factory=pd.DataFrame)
