@@ -94,7 +94,7 @@ def read_texts(data: bytes) -> dict[str, str]:
         if type(node) is not int or type(notes) is not list:
             msg = "a node without an id, or without a list"
             raise _RefusedError(msg)
-        # Of a key that comes again the later value holds.
+        # The later value of a key that comes again holds.
         merged: dict[str, str] = {}
         for note in notes:
             for key, value in note.items() if type(note) is dict else [("", note)]:

@@ -1,4 +1,4 @@
-"""What a program notes of the kernels of its CUDA graphs, `torch.cuda._graph_annotations`.
+"""Notes of a program on the kernels of its CUDA graphs, `torch.cuda._graph_annotations`.
 
 It is pickled beside recordings, by the ids of nodes that these name. Read from torch's source of
 2.13, not recorded: it needs a driver of CUDA 13.1.

@@ -288,8 +288,8 @@ class OpTexts:
         """Return the text of a call."""
         rest = self._rest if device is None else f',"device":"{device}"{self._rest}'
         if inputs is not None:
-            told = msgspec.json.encode(_format_inputs(inputs)).decode()
-            text = f'{self._head},"inputs":{told}{rest}'
+            known = msgspec.json.encode(_format_inputs(inputs)).decode()
+            text = f'{self._head},"inputs":{known}{rest}'
             if len(text.encode()) <= MAX_TEXT_BYTES:
                 return text
         return f"{self._head}{rest}"

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _BY_ORDER: Final = "order only, names were not recorded at capture:"
 _BY_ID: Final = "the id of the node leads to the launch that was captured"
-_UNSURE_NODE: Final = "which of the graph's equal nodes it is cannot be told"
+_UNSURE_NODE: Final = "which of the graph's equal nodes it is is not known"
 _NOTHING_KNOWN: Final = "one launch replays a whole graph: its ops ran when it was captured"
 
 
@@ -89,7 +89,7 @@ class _Replays(NamedTuple):
 
 
 class _Explained(NamedTuple):
-    """What was found of a replay: the first of its rows of `graph_nodes`, -1 for none.
+    """The findings on a replay: the first of its rows of `graph_nodes`, -1 for none.
 
     Attributes:
         is_known: of each node.
@@ -205,7 +205,7 @@ class GraphLinks:
         rows = np.empty(0, np.int64)
         if len(launches.is_graph):
             is_replayed = (found.launch >= 0) & launches.is_graph[found.launch]
-            # Of a replay with ids of nodes no other evidence is looked at.
+            # No other evidence is looked at for a replay with ids of nodes.
             has_ids = np.zeros(len(launches.is_graph), bool)
             has_ids[found.launch[found.node >= 0]] = True
             is_replayed &= ~has_ids[found.launch]
@@ -294,7 +294,7 @@ class GraphLinks:
         """Append what was found to `graph_nodes`; return the number of the first row."""
         count, columns = len(replay), dict(agreed.columns)
         if not agreed.has_shapes:
-            # What would have been counted, if the shapes were known.
+            # The counts that there would be, if the shapes were known.
             texts = self.templates.nodes.texts
             status, note = texts["cost_status"], texts["cost_note"]
             without = [status.get(word, -2) for word in ("ok", "assumed", "no_shapes")]

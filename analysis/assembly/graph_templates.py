@@ -80,7 +80,7 @@ def work_of(table: pa.Table, is_copy: Bool, nbytes: Int | None = None) -> NodeWo
 
 
 class _OpFacts:
-    """What is known of ops, for their nodes."""
+    """The facts about ops that their nodes have."""
 
     def __init__(self, recording: Recording, linked: Linked, shared: SharedFindings) -> None:
         self._linked, self._shared = linked, shared

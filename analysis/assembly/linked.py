@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ExplainedReplays(Protocol):
-    """What is known of the nodes of the graphs that a recording replays.
+    """Facts about the nodes of the graphs that a recording replays.
 
     Attributes:
         notes: on how they were found.

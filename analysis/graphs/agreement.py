@@ -1,7 +1,7 @@
-"""What the candidates of a replay agree on, node by node; the rows of table `graph_nodes`.
+"""The facts that all candidates of a replay agree on, by node; the rows of table `graph_nodes`.
 
 A graph's shapes are fixed, so they are those of the capture. Whether it is that capture that was
-replayed is told by sizes that are equal on both sides, by the size of the batch, or by a template
+replayed is known by sizes that are equal on both sides, by the size of the batch, or by a template
 in the recording itself.
 """
 
@@ -30,7 +30,7 @@ OTHER_SHAPES: Final = "the capture's shapes: nothing says that they are those of
 
 
 class Agreed(NamedTuple):
-    """What all candidates of a replay say of its nodes.
+    """The facts that all candidates of a replay agree on, by node.
 
     Attributes:
         columns: by name as in the table of nodes, null where the candidates differ. Calls are by

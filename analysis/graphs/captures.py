@@ -97,7 +97,7 @@ def find_captures(
     """Return the captures whose end is recorded, in order of time.
 
     Of two that are open at once, each has the launches of its own thread; where others launch
-    meanwhile, neither is told.
+    meanwhile, neither is known.
 
     Args:
         launches: all of a recording, in order of time.
@@ -138,7 +138,7 @@ def _spans(launches: Launches, calls: Calls) -> list[tuple[int, int]]:
         if calls.begins[row]:
             waiting.append(row)
         elif waiting:
-            # Of several that one thread has begun, it is not known which one ends.
+            # It is not known which one ends of several that one thread has begun.
             if len(waiting) > 1:
                 spoilt.update(waiting)
             found.append((waiting.pop(), row))

@@ -73,7 +73,7 @@ class Guard:
 
 
 class Regularity:
-    """Whether one op with one kind of inputs always runs one kernel, as far as order tells.
+    """Whether one op with one kind of inputs always runs one kernel, as far as order says.
 
     A node that is replaced, or lost and another one added, keeps the length of a graph: what is
     between them is moved. Then calls that were alike seem to run kernels of which one is rare, and

@@ -1,4 +1,4 @@
-"""What inference servers write of a batch into the name of the range around it.
+"""Batches of inference servers, by the name of the range around each.
 
 A name counts only where all of it is in one of the forms below, so a range of the user's own that
 looks alike stays one. Of the requests of a batch, which are in context (no token of the output yet:
@@ -33,7 +33,7 @@ _MODES: Final = {
 """The phases of SGLang's forward modes; of another mode the phase is unknown."""
 
 _N: Final = r"(\d{1,15})"
-"""A number of which sums and squares can still be told from nonsense."""
+"""A number of which sums and squares still fit into 64 bits."""
 _SUMS: Final = rf"sq{_N}sk{_N}sqsq{_N}sqsk{_N}"
 _LARGEST: Final = 2**63 - 1
 
@@ -107,7 +107,7 @@ NO_SUMS: Final = RequestSums()
 
 @dataclass(frozen=True)
 class Batch:
-    """What a name says of a batch.
+    """The facts about a batch in a name.
 
     Attributes:
         dialect: the server's form of the name.

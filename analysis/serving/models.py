@@ -25,7 +25,7 @@ ARCHITECTURES: Final = (
     "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM", "MixtralForCausalLM", "GptOssForCausalLM", "DeepseekV3ForCausalLM",
 )  # fmt: skip
-"""Those whose numbers were checked against what their makers state."""
+"""Those whose numbers were checked against those that their authors state."""
 
 _REFUSED: Final = (
     "block_configs", "interleave_moe_layer_step", "hybrid_layer_pattern",

@@ -43,7 +43,7 @@ _OF_ACTIVITIES: Final = {
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
 _KEYS: Final = ("stack_id", "call_id")
-"""Of these, those that are columns of the tables themselves."""
+"""Those of them that are columns of the tables themselves."""
 _AT_ONCE: Final = 4
 """How many columns are made at once of a recording with kernels."""
 

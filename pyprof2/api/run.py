@@ -507,7 +507,7 @@ class Run(Displayed):
 
     @property
     def peaks(self) -> Device | None:
-        """The limits of the devices, where all are of one kind; None: they are not known."""
+        """The limits of the devices; None where they are not known, or not all of one kind."""
         from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 
         if self.device is not None:

@@ -58,7 +58,7 @@ _FORWARD, _BACKWARD, _ACCUMULATE = range(3)
 """The ways in which an op runs."""
 
 _MODULE_CALL, _COMPILED, _CHECKPOINT = 3, 4, 5
-"""What else than of nobody, a library or the user a frame may be."""
+"""The kinds of frames that are not of nobody, a library or the user."""
 
 _CHECKPOINT_FILE: Final = torch.utils.checkpoint.__file__
 
@@ -69,19 +69,19 @@ _DTYPES: Final = {
     "Short": "int16", "Char": "int8", "Byte": "uint8", "ComplexHalf": "complex32",
     "ComplexFloat": "complex64", "ComplexDouble": "complex128",
 }  # fmt: skip
-"""What C++ calls dtypes, where that is not their name in Python with other capitals."""
+"""The names of dtypes in C++ that are not those in Python with other capitals."""
 
 
 # -- inputs ----------------------------------------------------------------------------------------
 
 
 def _is_tensor(value: Any) -> bool:
-    """Return whether it is a tensor, as it is told: dtype, shape, strides, device, bytes."""
+    """Return whether it is a tensor, as it is described: dtype, shape, strides, device, bytes."""
     return type(value) is tuple and len(value) == 5
 
 
-def _tensor(told: Any) -> Tensor | None:
-    dtype, shape, strides, _, _ = told
+def _tensor(seen: Any) -> Tensor | None:
+    dtype, shape, strides, _, _ = seen
     return None if shape is None else Tensor(shape, _dtype(dtype), strides)
 
 
@@ -90,7 +90,7 @@ def _dtype(name: str) -> str | None:
     return TORCH_DTYPES.get(_DTYPES.get(name) or name.lower())
 
 
-def describe_told(value: Any, *, is_tensor: bool = False) -> Input:
+def describe_seen(value: Any, *, is_tensor: bool = False) -> Input:
     """Return an argument in canonical form, as `describe` does; None where it has none."""
     if _is_tensor(value):
         return _tensor(value)
@@ -188,7 +188,7 @@ class ObservedSite:
 
 
 class Asked:
-    """What the observer asks; it calls these methods, under the GIL."""
+    """The object that the observer asks: it calls these methods, under the GIL."""
 
     def __init__(self, session: ObservedSession, module_call: CodeType) -> None:
         self._session = session
@@ -329,7 +329,7 @@ class Asked:
             return tuple(
                 None
                 if varying >> min(at, 63) & 1 and not _is_tensor(value)
-                else describe_told(value, is_tensor=is_tensor)
+                else describe_seen(value, is_tensor=is_tensor)
                 for at, (value, is_tensor) in enumerate(zip(inputs, tensors, strict=False))
             )
         except ODD_ARGUMENTS:

@@ -239,7 +239,7 @@ def _load(path: Path | str) -> Any:
 # -- test ------------------------------------------------------------------------------------------
 
 _KNOWN: Final = (("Float", (2, 3), None, "cpu", 24), ("Double", (3,), (2,), "cpu", 24), 2)
-"""What has to be seen of the op that the test calls."""
+"""The inputs to be seen of the op that the test calls."""
 
 
 class _Test:

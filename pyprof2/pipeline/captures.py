@@ -31,7 +31,7 @@ _DETAILS_MAX: Final = 1 << 24
 
 
 class _Details(msgspec.Struct):
-    """What the folder of captures says of a file."""
+    """The facts that the folder of captures has on a file."""
 
     file: str
     batch_size: int | None = None

@@ -544,7 +544,7 @@ def test_an_argument_that_cannot_be_described_does_not_stop_the_program(
         raise TypeError(msg)
 
     monkeypatch.setattr("pyprof2.nvtx.schema.describe", fail)
-    monkeypatch.setattr("pyprof2.nvtx.observed.describe_told", fail)
+    monkeypatch.setattr("pyprof2.nvtx.observed.describe_seen", fail)
     results: list[Tensor] = []
     recorder = markers_of(lambda: results.append(F32 + 1))
 
