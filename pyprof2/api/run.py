@@ -286,6 +286,11 @@ class Run(Displayed):
         return self._tables.frame("stacks")
 
     @property
+    def graph_nodes(self) -> pd.DataFrame:
+        """One row per node of a graph whose replays were recorded and are known."""
+        return self._tables.frame("graph_nodes")
+
+    @property
     def source_roots(self) -> list[str]:
         """The folders of the user's own code, the longest first."""
         return self._tables.source_roots

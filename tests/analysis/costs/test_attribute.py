@@ -508,7 +508,7 @@ def test_a_replayed_graph_lacks_neither_shapes_nor_a_formula(tmp_path: Path) -> 
 
     words = "replay of a CUDA graph: what its kernels work on was not recorded with it"
     assert rows(run.table("kernels"), "cost_status", "cost_note") == [
-        ("no_formula", words), ("no_formula", words), ("no_op", words),
+        ("no_op", words), ("no_op", words), ("no_op", words),
     ]  # fmt: skip
     advice = " ".join(run.check()["advice"].fillna(""))
     assert "record_shapes" not in advice
