@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import copy
 import gzip
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -28,16 +28,28 @@ _CALLS: Final = ("cuda_runtime", "cuda_driver", "runtime")
 _FIRST_REPLAY: Final = 10**9
 
 
+class Exact:
+    """A number of a recording with all of its digits: a time in ns is more than a float holds."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __float__(self) -> float:
+        return float(self.text)
+
+
 def read_document(path: Path) -> Document:
     """Return a recording as JSON."""
     with gzip.open(path) as file:
-        document: Document = json.load(file)
+        document: Document = msgspec.json.Decoder(float_hook=Exact).decode(file.read())
     return document
 
 
 def write_document(document: Document, path: Path) -> Path:
     """Write a recording."""
-    path.write_text(json.dumps(document))
+    path.write_bytes(
+        msgspec.json.encode(document, enc_hook=lambda number: msgspec.Raw(number.text.encode()))
+    )
     return path
 
 
