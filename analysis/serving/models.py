@@ -32,6 +32,7 @@ _REFUSED: Final = (
     "num_global_key_value_heads", "attention_chunk_size", "attn_output_gate", "index_topk",
     "hybrid_override_pattern",
 )  # fmt: skip
+_ONE_IN_EACH_LAYER: Final = ("moe_layer_freq", "decoder_sparse_step")
 _REFUSED_BEGINNINGS: Final = ("linear_", "mamba_")
 _BITS: Final = {"mxfp4": 4.25, "nvfp4": 4.5}
 """Bits of a weight, its share of the scales included: 8 bits for 32 or for 16 weights."""
@@ -214,8 +215,7 @@ def _model_of(config: Any, shards: int) -> LanguageModel:
         msg = f"architecture {name}: not checked; there is {', '.join(ARCHITECTURES)}"
         raise _WrongConfigError(msg)
     wrong = [key for key in config if key in _REFUSED or key.startswith(_REFUSED_BEGINNINGS)]
-    if config.get("moe_layer_freq", 1) != 1:
-        wrong.append("moe_layer_freq")
+    wrong += [key for key in _ONE_IN_EACH_LAYER if config.get(key, 1) != 1]
     if wrong:
         msg = f"{', '.join(sorted(wrong))}: layers unlike those of {name} as checked"
         raise _WrongConfigError(msg)
@@ -295,6 +295,9 @@ def _windows(config: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
     window = config.get("sliding_window")
     if not window or config.get("use_sliding_window") is False:
         return (None,) * layers
+    if config.get("use_sliding_window") and not config.get("layer_types"):
+        msg = "use_sliding_window: which layers have a window is not listed in layer_types"
+        raise _WrongConfigError(msg)
     kinds = config.get("layer_types") or ["sliding_attention"] * layers
     known = {"sliding_attention": int(window), "full_attention": None}
     if len(kinds) != layers or not set(kinds) <= known.keys():
