@@ -33,7 +33,7 @@ LEAVES: Final = {f"pyprof2.{name}" for name in ROOT_MODULES - COMMANDS}
 
 ABOVE: Final = (
     ("parsers", "analysis", "nvtx"), ("store",), ("pipeline",), ("api",), ("capture", "reports"),
-    ("lsp", "integrations"), ("cli",),
+    ("lsp", "integrations", "watch"), ("cli",),
 )  # fmt: skip
 """The packages, the lowest first: none imports another of its own height, or one above it."""
 

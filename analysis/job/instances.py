@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.collective_rows import POINT_TO_POINT
+from pyprof2.analysis.job.collective_rows import POINT_TO_POINT, SYNCHRONISING
 
 COLUMNS: Final = (
     "rank", "collective_id", "step", "start_ns", "dur_ns", "issued_ns", "stream", "kind", "dtype",
@@ -20,6 +20,9 @@ COLUMNS: Final = (
 """The columns of `collectives` that matching and the steps after it read."""
 
 _NO_STEP: Final = -(1 << 62)
+_CUT: Final = "not all ranks were recorded when it was called"
+_MOST_CUT: Final = 8
+"""A recording that begins with the others begins at most so many collectives apart from them."""
 _SAME_SIZE: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 """Kinds in which every member has as many bytes."""
 _ALONE: Final = "only one of its ranks is recorded"
@@ -205,6 +208,9 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -
         return result
     where = ["axis", "step"]
     frame["n"] = frame.groupby([*where, "rank"]).cumcount()
+    if rows["kind"].isin(SYNCHRONISING).all():
+        whole, frame = frame, _cut_alike(frame, rows)
+        result.loc[whole.index.difference(frame.index), "match_note"] = _CUT
     ranks = _expected(frame)
     at = frame.groupby([*where, "n"])
     there, signs = at["rank"].transform("nunique"), at["sign"].transform("nunique")
@@ -225,6 +231,47 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -
             whole, axis, rows, int(first[part.index[0]])
         )
     return result
+
+
+def _cut_alike(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the members outside of steps, numbered so that those of one number met.
+
+    Recordings that begin at one instant cut a job where some ranks have called a collective and
+    others have not. On one clock no member ends before all have begun, so that a rank's numbers are
+    known where only one way to count gives equal calls that all met; else they stay as they are.
+    """
+    start = rows["start_ns"].astype("int64").reindex(frame.index)
+    end = start + rows["dur_ns"].astype("int64").reindex(frame.index)
+    frame = frame.assign(_start=start, _end=end)
+    whole = pd.Series(data=True, index=frame.index)
+    for _, own in frame[frame["step"] == _NO_STEP].groupby("axis"):
+        ranks = [part for _, part in own.groupby("rank")]
+        shifts = [_shift(ranks[0], part) for part in ranks]
+        known = [shift for shift in shifts if shift is not None]
+        if len(known) < len(shifts) or not any(known):
+            continue
+        last = min(len(part) + shift for part, shift in zip(ranks, known, strict=True))
+        for part, shift in zip(ranks, known, strict=True):
+            number = part["n"] + shift - max(known)
+            frame.loc[part.index, "n"] = number
+            whole[part.index] = (number >= 0) & (number < last - max(known))
+    return frame[whole].drop(columns=["_start", "_end"])
+
+
+def _shift(one: pd.DataFrame, other: pd.DataFrame) -> int | None:
+    """Return how many calls later than `one` the other rank begins; None: not known."""
+    found = []
+    for shift in range(-_MOST_CUT, _MOST_CUT + 1):
+        a = one.iloc[max(0, shift) :]
+        b = other.iloc[max(0, -shift) :]
+        count = min(len(a), len(b))
+        a, b = a.iloc[:count], b.iloc[:count]
+        same = (a["sign"].to_numpy() == b["sign"].to_numpy()).all()
+        began = np.maximum(a["_start"].to_numpy(), b["_start"].to_numpy())
+        met = (began <= np.minimum(a["_end"].to_numpy(), b["_end"].to_numpy())).all()
+        if count > 2 * _MOST_CUT and same and met:
+            found.append(shift)
+    return found[0] if len(found) == 1 else None
 
 
 def _expected(frame: pd.DataFrame) -> pd.Series:

@@ -178,9 +178,10 @@ def on_workers(
 ) -> pd.DataFrame:
     """Return members of ops with the times of the work that they handed over.
 
-    `issued_ns` stays the start of the op. Where there are not as many ops as work, or any work
-    began before its op, they are left unpaired: the times stay those of the ops. Sizes that an op
-    lacks are those of its work, where that is of the same kind.
+    `issued_ns` stays the start of the op. Where there are not as many ops as work, but for those
+    that the ends of the recording cut off, or any work began before its op, they are left unpaired:
+    the times stay those of the ops. Sizes that an op lacks are those of its work, where that is of
+    the same kind.
 
     Args:
         members: without kernel; `op`, `kind`, `group_size`, `start_ns`, `dur_ns`, `transport`, and
@@ -194,9 +195,19 @@ def on_workers(
     rows, (work, start, dur) = np.flatnonzero(names & ~alone), _work(ranges)
     order = rows[np.argsort(members["start_ns"].to_numpy(np.int64)[rows], kind="stable")]
     issued = members["start_ns"].to_numpy(np.int64)[order]
-    if not len(order) or len(order) != len(start) or (start < issued).any():
+    if not len(order):
         return members
-    place = members.index[order]
+    if len(order) != len(start) or start[0] < issued[0]:
+        # Work from before the first op is of one before the recording, and that of the last ops may
+        # not have ended in it. Which is whose is known where each began before the next op did.
+        begun = start >= issued[0]
+        work, start, dur = work[begun], start[begun], dur[begun]
+        count = len(start)
+        if not 0 < count <= len(order) or (start[: len(order) - 1] >= issued[1:][:count]).any():
+            return members
+    if (start < issued[: len(start)]).any():
+        return members
+    place = members.index[order[: len(start)]]
     found = members.copy()
     found.loc[place, "start_ns"] = pd.array(start, "Int64")
     found.loc[place, "dur_ns"] = pd.array(dur, "Int64")

@@ -39,6 +39,7 @@ from pyprof2.cli import (
     prof,
     ranks,
     report,
+    watch,
     whatif,
 )
 from pyprof2.errors import (
@@ -80,6 +81,7 @@ __all__ = [
     "prof",
     "ranks",
     "report",
+    "watch",
     "whatif",
 ]
 
@@ -95,7 +97,7 @@ _OF_WRONG_VALUES: Final = (
 """Errors that damaged or foreign values of a store may raise."""
 
 _GROUPS: Final = {
-    "Record": (capture, demo),
+    "Record": (capture, watch, demo),
     "Read": (parse, prof, lines, memory, energy, check),
     "Explain": (idle, advise, explain, whatif, batch),
     "Many runs": (ranks, compare),

@@ -9,11 +9,12 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyprof2.capture import runner
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
+from pyprof2.integrations.environment import ON_DEMAND
 from pyprof2.markers import DOMAIN, LAUNCHERS, WINDOW, place_in_job
 from pyprof2.parsers import holds_work
 from pyprof2.store.places import Address, place
@@ -107,6 +108,11 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
     profiler.add_argument(
         "--kineto", action="store_true", help="record with torch.profiler: OUT.json.gz"
     )
+    profiler.add_argument(
+        "--on-demand",
+        action="store_true",
+        help="record nothing: run it so that pyprof2 watch can record it while it runs",
+    )
     command.add_argument(
         "--steps",
         type=arguments.step_range,
@@ -186,6 +192,8 @@ def run(args: argparse.Namespace) -> None:
 
         args.script, args.steps = str(args.entry), args.steps or STEPS
     _require_script(args)
+    if args.on_demand:
+        _run_recordable(args)
     if args.nsys and args.memory:
         raise UsageError(_NO_MEMORY)
     nsys = None if args.kineto or args.memory else shutil.which(_NSYS)
@@ -201,6 +209,20 @@ def run(args: argparse.Namespace) -> None:
     wanted.parent.mkdir(parents=True, exist_ok=True)
     with claimed_path(wanted) as stem:
         _record_as(args, stem, nsys)
+
+
+def _run_recordable(args: argparse.Namespace) -> NoReturn:
+    """Run the script so that `pyprof2 watch` can record it, and exit as it did.
+
+    Raises:
+        UsageError: an option is for a recording.
+    """
+    if args.memory or args.steps or args.output or args.entry:
+        msg = "--on-demand records nothing: say -o, --steps and --memory to pyprof2 watch"
+        raise UsageError(msg)
+    entry.require_packages("torch")
+    code = runner.start(_python(args), environment=ON_DEMAND)
+    sys.exit(code if code >= 0 else runner.BY_SIGNAL - code)
 
 
 def warn_of_config() -> None:

@@ -6,7 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from pyprof2.integrations.environment import VARIABLE, is_on, steps_for
+from pyprof2.integrations.environment import VARIABLE, be_recordable, is_on, steps_for
 
 
 def begin() -> None:
@@ -17,6 +17,7 @@ def begin() -> None:
     is_command = "pyprof2" in names or Path(sys.argv[0]).stem == "pyprof2"
     if is_command or not is_on():
         return
+    be_recordable()
     try:
         from pyprof2.integrations.recording import begin_unasked
     except ImportError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import warnings
 from typing import Final, TypeAlias
 
@@ -21,6 +22,9 @@ Steps: TypeAlias = int | tuple[int, int] | range
 """A step, the first and the last one, or a range of them; steps count from 0."""
 
 VARIABLE: Final = "PYPROF2"
+ON_DEMAND: Final = {"KINETO_USE_DAEMON": "1", "KINETO_LOG_LEVEL": "99"}
+"""Torch reads them when it is imported: the process asks `pyprof2 watch` to be recorded, and does
+not write to stderr every five seconds that nobody answers."""
 DEFAULT_STEPS: Final = (3, 6)
 """Past the first steps, in which caches fill and kernels are chosen."""
 
@@ -55,6 +59,13 @@ def steps_for(wanted: Steps | None) -> Steps | None:
     if is_off():
         return None
     return steps_asked() or wanted or (DEFAULT_STEPS if is_on() else None)
+
+
+def be_recordable() -> bool:
+    """Let `pyprof2 watch` record this process; return whether it can: torch must come later."""
+    if "torch" not in sys.modules:
+        os.environ.update(ON_DEMAND | os.environ)
+    return next(iter(ON_DEMAND)) in os.environ
 
 
 def _text() -> str:

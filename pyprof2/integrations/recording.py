@@ -8,20 +8,19 @@ import shutil
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.capture.recorders import say
-from pyprof2.capture.window import StepsRecording
 from pyprof2.errors import OutputExistsError, UsageError
-from pyprof2.integrations.environment import is_off, steps_asked, steps_for
+from pyprof2.integrations.environment import be_recordable, is_off, steps_asked, steps_for
 from pyprof2.markers import place_in_job
 from pyprof2.store.unfinished import claim_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from pyprof2.integrations.environment import Steps
 
@@ -32,6 +31,10 @@ _SUFFIX: Final = re.compile(r"\.pyprof2$|\.json(\.gz)?$")
 _NOTHING: Final = (
     "step {step} did not begin: the program made fewer steps, or none that shows; pyprof2.step() "
     "says where one ends"
+)
+_TOO_LATE: Final = (
+    "torch is imported already, so this process cannot be recorded on demand: call "
+    "record(on_demand=True) before import torch, or start it with KINETO_USE_DAEMON=1"
 )
 _SHOW: Final = """
 import contextlib, io, sys
@@ -44,13 +47,13 @@ sys.exit(code or main(["prof", store]))
 """A process of its own reads the trace: the training gets neither its libraries nor its memory."""
 
 
-@contextmanager
 def record(
     steps: int | tuple[int, int] | range | None = None,
     out: Path | str | None = None,
     *,
     force: bool = False,
-) -> Iterator[None]:
+    on_demand: bool = False,
+) -> AbstractContextManager[None]:
     """Record some steps of the loop inside, write their store, and print their summary.
 
     ::
@@ -72,11 +75,22 @@ def record(
         out: the name of what is written; by default that of the script, in the current folder,
             with a number if it is taken.
         force: replace what is there of that name.
+        on_demand: record nothing now, and let `pyprof2 watch` record this process while it runs.
+            It holds from the call on, which comes before torch is imported; a `with` is not needed.
 
     Raises:
         OutputExistsError: something is there, and `force` is not given.
         UsageError: the steps make no sense.
     """
+    if not on_demand:
+        return _recorded(steps, out, force=force)
+    if not is_off() and not be_recordable():
+        _say(_TOO_LATE)
+    return nullcontext()
+
+
+@contextmanager
+def _recorded(steps: Steps | None, out: Path | str | None, *, force: bool) -> Iterator[None]:
     if is_off():
         yield
         return
@@ -111,6 +125,8 @@ class StepRecording:
             if path.exists() and not self._force:
                 msg = f"{path}: exists; name another, or say force=True"
                 raise OutputExistsError(msg)
+        from pyprof2.capture.window import StepsRecording  # torch, which comes after on_demand
+
         self._window = StepsRecording(self._trace, self._steps, self._show)
 
     def begin(self, step: int = 0) -> None:
@@ -142,7 +158,7 @@ class StepRecording:
             is_at_exit = not threading.main_thread().is_alive()
             error = getattr(sys, "last_value", None) if is_at_exit else sys.exception()
             if self._steps is not None and not isinstance(error, Exception):
-                say(_NOTHING.format(step=self._steps[0]))
+                _say(_NOTHING.format(step=self._steps[0]))
             return
         options = ["--force"] if self._force else []
         done = subprocess.run(  # noqa: S603 -- our own program
@@ -153,7 +169,13 @@ class StepRecording:
             sys.stdout.write(done.stdout)
             sys.stdout.flush()
         sys.stderr.write(done.stderr)
-        say(f"recorded {self._trace}" + ("" if done.returncode else f" and {self._store}"))
+        _say(f"recorded {self._trace}" + ("" if done.returncode else f" and {self._store}"))
+
+
+def _say(text: str) -> None:
+    from pyprof2.capture.recorders import say
+
+    say(text)
 
 
 class _Unasked:

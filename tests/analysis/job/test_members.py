@@ -210,7 +210,7 @@ def test_the_work_has_the_sizes_that_the_op_lacks(
 @pytest.mark.parametrize(
     "work",
     [
-        pytest.param([("gloo:all_gather", 105, 60)], id="one is missing"),
+        pytest.param([("gloo:all_gather", 205, 60)], id="one is missing"),
         pytest.param(
             [("gloo:all_gather", 90, 60), ("gloo:all_gather", 230, 40)], id="begun before"
         ),
@@ -224,6 +224,26 @@ def test_where_work_and_ops_do_not_fit_times_are_those_of_ops(
 
     assert found["start_ns"].tolist() == [100_000, 200_000]
     assert found["dur_ns"].tolist() == [10_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    ("work", "starts", "durs"),
+    [
+        pytest.param([(105, 60)], [105, 200], [60, 10], id="the last has not ended"),
+        pytest.param(
+            [(90, 60), (105, 60), (230, 40)], [105, 230], [60, 40], id="one of an earlier op"
+        ),
+        pytest.param([(90, 12), (105, 60)], [105, 200], [60, 10], id="both"),
+    ],
+)
+def test_recording_that_cuts_work_off_has_the_times_of_the_rest(
+    tmp_path: Path, work: list[tuple[int, int]], starts: list[int], durs: list[int]
+) -> None:
+    ranges = [("gloo:all_gather", start, dur) for start, dur in work]
+    found = load_events(tmp_path, *_gathers(*ranges)).collectives
+
+    assert found["start_ns"].tolist() == [1000 * start for start in starts]
+    assert found["dur_ns"].tolist() == [1000 * dur for dur in durs]
 
 
 def test_ranks_wait_in_the_work(tmp_path: Path) -> None:

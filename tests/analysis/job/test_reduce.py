@@ -32,6 +32,39 @@ def test_three_ranks_by_hand_have_the_clocks_of_the_ends() -> None:
     assert found["applied"].tolist() == [False, True, True]
 
 
+def _cut(first: dict[int, int], count: int, **more: Any) -> list[dict[str, Any]]:
+    """Return calls of two sizes in turn, each 60 ns after 100 more; ranks begin at other calls."""
+    return [
+        {"rank": rank, "start_ns": 100 * n + 10 * rank, "dur_ns": 60 - 10 * rank,
+         "in_bytes": 4 + n % 2, "collective_id": n - begin} | more
+        for rank, begin in first.items()
+        for n in range(begin, count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [{0: 0, 1: 1}, {0: 0, 1: 2}, {0: 2, 1: 0}, {0: 3, 1: 0, 2: 2}])
+def test_ranks_that_were_cut_at_one_instant_meet_where_they_overlap(first: dict[int, int]) -> None:
+    """A rank that begins two calls later has the same sizes, in other calls."""
+    rows = _cut(first, 40)
+    found = _matched(*rows, one_clock=True)
+
+    begin = max(first.values())
+    is_common = found["start_ns"] >= 100 * begin
+    assert set(found["match"][is_common]) == {"order_kind"}
+    number = found["start_ns"] // 100
+    assert (found["instance_id"][is_common] == number[is_common] - begin).all()
+    assert set(found["match_note"][~is_common]) == {
+        "not all ranks were recorded when it was called"
+    }
+
+
+def test_ranks_that_never_overlap_are_not_shifted() -> None:
+    """All ways of counting are as good: those of order stay, which the clocks are held against."""
+    apart = [row | {"start_ns": row["start_ns"] + 60 * row["rank"], "dur_ns": 1}
+             for row in _cut({0: 0, 1: 1}, 40)]  # fmt: skip
+    assert set(_matched(*apart, one_clock=True)["match"]) == {"unmatched"}
+
+
 def test_three_ranks_by_hand_wait_and_transfer() -> None:
     matched = match_members(by_hand((0, 0, 0)), Recordings(one_clock=True))
     found = with_waits(matched, {rank: Clock(rank, 0) for rank in range(3)})

@@ -1,0 +1,190 @@
+"""The daemon: it knows the jobs that ask, has them recorded together, and waits for their files."""
+
+from __future__ import annotations
+
+import math
+import selectors
+import time
+from typing import TYPE_CHECKING, Final
+
+from pyprof2.errors import CaptureError
+from pyprof2.watch.jobs import Process, why_not
+from pyprof2.watch.recording import POLL_S, Options, Recording, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pyprof2.watch.datagrams import Asked, Endpoint
+
+    Report = Callable[[Recording], None]
+
+_TICK_S: Final = 0.2
+_MOST_PROCESSES: Final = 4096
+_AT_ONCE: Final = 64
+"""So many datagrams are read before anything else is looked at: a flood stops nothing."""
+_FORGOTTEN_S: Final = 4 * POLL_S
+"""A job that has not asked for so long is not listed."""
+_TRIES: Final = 3
+_SPREAD_STEPS: Final = 4 * POLL_S
+"""Steps begin at a multiple of as many as are made in this time, in s."""
+_AHEAD_OF_NOTHING: Final = (
+    "no job asked within {seconds:.0f} s; pyprof2 watch --env shows how to start one that does"
+)
+
+
+class Daemon:
+    """What answers the jobs of this user.
+
+    Attributes:
+        processes: those that asked, by number.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Answer at a socket; nothing is recorded before `record`."""
+        self.endpoint = endpoint
+        self.processes: dict[int, Process] = {}
+        self._recording: Recording | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(endpoint, selectors.EVENT_READ)
+
+    def close(self) -> None:
+        """Give the name up, so that the jobs ask nobody."""
+        self._selector.close()
+        self.endpoint.close()
+
+    def wait(self, is_over: Callable[[], bool], seconds: float = math.inf) -> None:
+        """Answer until something is over, or for some seconds."""
+        end = time.monotonic() + seconds
+        while not is_over() and (left := end - time.monotonic()) > 0:
+            if self._selector.select(min(_TICK_S, left)):
+                self._receive()
+            if self._recording is not None:
+                self._recording.look()
+
+    def _receive(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                asked = self.endpoint.receive()
+            except OSError:
+                return
+            if asked is not None:
+                self._answer(asked)
+
+    def _answer(self, asked: Asked) -> None:
+        known = self.processes.get(asked.pid)
+        if known is None or not known.is_alive():
+            if len(self.processes) >= _MOST_PROCESSES:
+                self.listed()
+            if len(self.processes) >= _MOST_PROCESSES:
+                return
+            known = self.processes[asked.pid] = Process(asked)
+        known.asked, known.seen = asked, time.monotonic()
+        text = "" if self._recording is None else self._recording.configuration_for(known)
+        self.endpoint.answer(asked, text)
+
+    def listed(self) -> list[Process]:
+        """Return the processes that ask and live, and forget the others."""
+        earliest = time.monotonic() - _FORGOTTEN_S
+        self.processes = {
+            pid: each
+            for pid, each in self.processes.items()
+            if each.seen >= earliest and each.is_alive()
+        }
+        return [self.processes[pid] for pid in sorted(self.processes)]
+
+    def record(
+        self, wanted: Wanted, options: Options, output: Path, report: Report = lambda _: None
+    ) -> Recording:
+        """Record all processes that are wanted at one instant, and return what became of each.
+
+        Args:
+            wanted: which.
+            options: what, when and for how long.
+            output: the folder of the files.
+            report: called now and then with the state.
+
+        Raises:
+            CaptureError: none takes part, or the steps of the processes are not the same.
+        """
+        if not options.steps:
+            return self._record(wanted, options, output, report)
+        self.wait(lambda: False, POLL_S + 1)
+        groups: dict[str, list[Process]] = {}
+        for process in filter(wanted.fits, self.listed()):
+            groups.setdefault(process.group, []).append(process)
+        largest = max(groups.values(), key=len, default=[])
+        for _ in range(_TRIES if len(largest) > 1 else 1):
+            if len(largest) > 1:
+                options = options._replace(multiple=self._steps_meanwhile(largest[0], output))
+            found = self._record(wanted, options, output, report)
+            if _is_together(found):
+                return found
+            for part in found.parts.values():
+                if part.trace is not None:
+                    part.trace.unlink()
+            found.close()
+        msg = f"the processes did not record the same steps in {_TRIES} tries: say --duration"
+        raise CaptureError(msg)
+
+    def _steps_meanwhile(self, process: Process, output: Path) -> int:
+        """Return how many steps a job makes while all its processes ask several times over."""
+        asked = Wanted(pids=(process.pid,))
+        probe = self._record(asked, Options(steps=2, shapes=False), output / ".steps")
+        (part,) = probe.parts.values()
+        seconds = part.window[1] / 2 if part.window else 0.0
+        if part.trace is not None:
+            part.trace.unlink()
+        probe.close()
+        return max(1, math.ceil(_SPREAD_STEPS / seconds)) if seconds > 0 else 1
+
+    def _record(
+        self, wanted: Wanted, options: Options, output: Path, report: Report = lambda _: None
+    ) -> Recording:
+        recording = self._recording = Recording(wanted, options, output)
+
+        def is_over() -> bool:
+            report(recording)
+            return recording.is_over
+
+        try:
+            self.wait(is_over)
+            recording.keep()
+        finally:
+            self._recording = None
+            recording.close()
+        if not recording.parts:
+            raise CaptureError(self._why_none(recording))
+        return recording
+
+    def _why_none(self, recording: Recording) -> str:
+        """Return why no process takes part."""
+        wanted, asked = recording.wanted, self.listed()
+        if recording.busy:
+            return f"{_numbers(recording.busy)}: records already"
+        for pid in wanted.pids:
+            if why := why_not(pid):
+                return why
+        if asked:
+            return f"none of the {len(asked)} jobs that ask is meant: see pyprof2 watch --list"
+        if self.endpoint.refused:
+            return "only jobs of other users asked, and they are not recorded"
+        return _AHEAD_OF_NOTHING.format(seconds=POLL_S + 1)
+
+
+def _numbers(pids: Iterable[int]) -> str:
+    return "process " + ", ".join(map(str, sorted(pids)))
+
+
+def _is_together(recording: Recording) -> bool:
+    """Return whether the recordings of each job overlap by half or more: they have one begin."""
+    windows: dict[str, list[tuple[float, float]]] = {}
+    for part in recording.parts.values():
+        if part.trace is not None and part.window is not None:
+            windows.setdefault(part.process.group, []).append(part.window)
+    return all(
+        max(begin for begin, _ in each) - min(begin for begin, _ in each)
+        <= max(length for _, length in each) / 2
+        for each in windows.values()
+        if not any(math.isnan(begin) for begin, _ in each)
+    )

@@ -1,0 +1,224 @@
+"""What a job and its daemon say to each other: the datagrams of libkineto's on-demand recording.
+
+A job that was started with `KINETO_USE_DAEMON=1` sends a request every five seconds to the socket
+named `dynolog`, and waits 90 ms for the answer: a configuration as text, or nothing. Each datagram
+is a header, the length of the rest and a type of 32 bytes, and the rest, little-endian.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyprof2.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOCKET_DIR: Final = "KINETO_IPC_SOCKET_DIR"
+"""The folder of the sockets; without it they have abstract names, of this network namespace."""
+
+_NAME: Final = "dynolog"
+_CLIENT: Final = "dynoconfigclient"
+_HEADER: Final = struct.Struct("<Q32s")
+_REQUEST: Final = struct.Struct("<iiq")
+_CONTEXT: Final = struct.Struct("<iiq")
+_CREDENTIALS: Final = struct.Struct("3i")
+_MOST_PIDS: Final = 1024
+_LONGEST: Final = _HEADER.size + _REQUEST.size + 4 * _MOST_PIDS
+_ACTIVITIES: Final = 2
+_OWN_PIDS: Final = Path("/proc/self/ns/pid")
+
+
+class Asked(NamedTuple):
+    """A request.
+
+    Attributes:
+        pid: of who sent it, as the kernel says it, in this process's namespace.
+        own_pid: as the job itself has it; another one in a container.
+        job: the number that its scheduler gave it; 0: none.
+        is_idle: whether it would record; not while it records.
+        address: where the answer goes.
+    """
+
+    pid: int
+    own_pid: int
+    job: int
+    is_idle: bool
+    address: str | bytes
+
+
+class Endpoint:
+    """The socket that jobs ask.
+
+    Attributes:
+        refused: users other than ours whose datagrams came, by number.
+        dropped: how many datagrams were not requests.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Bind the name.
+
+        Args:
+            folder: of the sockets; by default `KINETO_IPC_SOCKET_DIR`.
+
+        Raises:
+            CaptureError: another process has it.
+        """
+        named = os.environ.get(SOCKET_DIR)
+        self.folder = folder or (Path(named) if named else None)
+        self.refused: set[int] = set()
+        self.dropped = 0
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self.socket.settimeout(0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._path = None if self.folder is None else self.folder / _NAME
+        try:
+            self._bind()
+        except OSError as error:
+            self.socket.close()
+            msg = f"jobs ask at {self._shown()}, which cannot be had: {error.strerror}"
+            if (pid := _holder(self._path)) is not None:
+                msg = f"jobs ask at {self._shown()}, which process {pid} has: {_command(pid)}"
+            raise CaptureError(msg) from error
+
+    def _bind(self) -> None:
+        if self._path is None:
+            self.socket.bind(f"\0{_NAME}\0")
+            return
+        if _is_abandoned(self._path):
+            self._path.unlink(missing_ok=True)
+        self.socket.bind(str(self._path))
+        self._path.chmod(0o600)
+
+    def _shown(self) -> str:
+        return f"the socket {_NAME}" if self._path is None else str(self._path)
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for datagrams."""
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        """Give the name up."""
+        self.socket.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def receive(self) -> Asked | None:
+        """Return the next request; None: what came was none, or there is nothing.
+
+        Raises:
+            BlockingIOError: no datagram is there.
+        """
+        space = socket.CMSG_SPACE(_CREDENTIALS.size)
+        data, extra, flags, address = self.socket.recvmsg(_LONGEST + 1, space)
+        pid, user = _sender(extra)
+        if user != os.getuid():
+            if user is not None and len(self.refused) < _MOST_PIDS:
+                self.refused.add(user)
+            return None
+        asked = None
+        if not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) and self._is_client(address):
+            asked = self._parsed(data, pid, address)
+        self.dropped += asked is None
+        return asked
+
+    def _parsed(self, data: bytes, pid: int, address: str | bytes) -> Asked | None:
+        size, kind = _HEADER.unpack_from(data.ljust(_HEADER.size, b"\0"))
+        body = data[_HEADER.size :]
+        name = kind.rstrip(b"\0")
+        if name == b"ctxt" and size == len(body) == _CONTEXT.size:
+            # It names the process once more; what it wants back is how many there are.
+            self._send("ctxt", struct.pack("<i", 1), address)
+        if name != b"req" or not _REQUEST.size < size == len(body):
+            return None
+        wants, count, job = _REQUEST.unpack_from(body)
+        if not 0 < count <= _MOST_PIDS or size != _REQUEST.size + 4 * count:
+            return None
+        (own,) = struct.unpack_from("<i", body, _REQUEST.size)
+        if own <= 0 or (own != pid and _is_in_our_namespace(pid)):
+            return None
+        return Asked(pid, own, job, bool(wants & _ACTIVITIES), address)
+
+    def _is_client(self, address: str | bytes | None) -> bool:
+        """Return whether a job listens there: nothing else is ever sent to."""
+        if isinstance(address, bytes):
+            return self._path is None and address.startswith(b"\0" + _CLIENT.encode())
+        if not address or self.folder is None:
+            return False
+        path = Path(address)
+        return path.parent == self.folder and path.name.startswith(_CLIENT)
+
+    def answer(self, asked: Asked, configuration: str = "") -> bool:
+        """Answer a request, and return whether it could be sent; empty: there is nothing to do."""
+        return self._send("req", configuration.encode(), asked.address)
+
+    def _send(self, kind: str, body: bytes, address: str | bytes) -> bool:
+        datagram = _HEADER.pack(len(body), kind.encode()) + body
+        # A job that ended, or one that does not read its answers, is not waited for.
+        with contextlib.suppress(OSError):
+            return self.socket.sendto(datagram, socket.MSG_DONTWAIT, address) == len(datagram)
+        return False
+
+
+def _sender(extra: Sequence[tuple[int, int, bytes]]) -> tuple[int, int | None]:
+    """Return the process and the user that the kernel says sent a datagram."""
+    for level, kind, data in extra:
+        known = (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+        if known and len(data) == _CREDENTIALS.size:
+            pid, user, _ = _CREDENTIALS.unpack(data)
+            return pid, user
+    return 0, None
+
+
+def _is_in_our_namespace(pid: int) -> bool:
+    """Return whether a process has the numbers of processes that this one has."""
+    try:
+        return Path(f"/proc/{pid}/ns/pid").readlink() == _OWN_PIDS.readlink()
+    except OSError:
+        return True
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Return whether a socket is left of a process that was killed."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            return False
+    except OSError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def _holder(path: Path | None) -> int | None:
+    """Return the process that has the name bound, as far as this user may know it."""
+    name = f"@{_NAME}@" if path is None else str(path)
+    try:
+        rows = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    inodes = {row.split()[6] for row in rows if row.endswith(f" {name}")}
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(link.readlink())[len("socket:[") : -1] in inodes:
+                return int(link.parts[2])
+    return None
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if text := b" ".join(words).decode(errors="replace").strip():
+            return text
+    return "stop it"

@@ -1,0 +1,282 @@
+"""One recording on demand: whom it is for, what they are told, and what becomes of each file."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyprof2.errors import CaptureError, TraceError
+from pyprof2.parsers import holds_work
+
+if TYPE_CHECKING:
+    from pyprof2.watch.jobs import Process
+
+POLL_S: Final = 5.0
+"""Jobs ask that often."""
+AHEAD_S: Final = 10.0
+"""A recording begins at least so long after it was asked for: every job has asked by then."""
+_WARM_UP_S: Final = 2
+"""A job prepares itself before the recording begins."""
+_LATE_S: Final = _WARM_UP_S + 1.0
+"""A job that asks later than that before the begin cannot take part."""
+_TAIL: Final = 1 << 16
+_COMPLETE: Final = re.compile(rb'"traceName"\s*:.*\}\s*\Z', re.DOTALL)
+"""The end of a file that is complete: the name comes last."""
+_WINDOW: Final = re.compile(rb'"cat":\s*"Trace"[^{}]*?"ts":\s*(\d+\.?\d*),\s*"dur":\s*(\d+\.?\d*)')
+_NO_STEPS: Final = "; steps are counted by optimizers, so give --duration for a program without one"
+
+
+class Wanted(NamedTuple):
+    """Which processes to record; all that ask where nothing is said."""
+
+    pids: tuple[int, ...] = ()
+    name: str = ""
+    job: int | None = None
+
+    def fits(self, process: Process) -> bool:
+        """Return whether a process is one of them; a launcher is one where it is named."""
+        return (
+            (process.pid in self.pids if self.pids else not process.is_launcher)
+            and (self.job is None or process.asked.job == self.job)
+            and re.search(self.name, process.command) is not None
+        )
+
+
+class Options(NamedTuple):
+    """What to record.
+
+    Attributes:
+        duration_ms: how long.
+        steps: how many steps of an optimizer instead; 0: a duration.
+        start: when, in seconds since the epoch; None: as soon as all can begin together.
+        shapes, stack, memory: what of each op.
+        multiple: steps begin at a multiple of this number, on every rank.
+        patience_s: a file that has not come, or has not grown, for so long does not come.
+    """
+
+    duration_ms: int = 2000
+    steps: int = 0
+    start: float | None = None
+    shapes: bool = True
+    stack: bool = False
+    memory: bool = False
+    multiple: int = 1
+    patience_s: float = 60.0
+
+    def configuration(self, path: Path, start: float) -> str:
+        """Return the text that a job is sent.
+
+        Args:
+            path: of its file; libkineto adds the number of the process to it.
+            start: when it begins, in seconds since the epoch.
+        """
+        found = [f"ACTIVITIES_LOG_FILE={path}"]
+        if self.steps:
+            found += [
+                f"PROFILE_START_ITERATION_ROUNDUP={self.multiple}",
+                f"ACTIVITIES_ITERATIONS={self.steps}",
+            ]
+        else:
+            found += [
+                f"PROFILE_START_TIME={round(1000 * start)}",
+                f"ACTIVITIES_WARMUP_PERIOD_SECS={_WARM_UP_S}",
+                f"ACTIVITIES_DURATION_MSECS={self.duration_ms}",
+            ]
+        for name, is_on in (
+            ("REPORT_INPUT_SHAPES", self.shapes),
+            ("WITH_STACK", self.stack),
+            ("WITH_MODULES", self.stack),
+            ("PROFILE_MEMORY", self.memory),
+        ):
+            found.append(f"PROFILE_{name}={'true' if is_on else 'false'}")
+        return "\n".join(found) + "\n"
+
+
+@dataclass
+class Part:
+    """The recording of one process.
+
+    Attributes:
+        process: whose.
+        written: where its file comes, as this process sees it.
+        size: of the file when last looked at.
+        moved: when it last grew, of the monotonic clock.
+        window: when it began and how long it was, in s; None: its file is not complete.
+        error: why it will not be.
+        trace: the file, where it was wanted; None: there is no op in it.
+    """
+
+    process: Process
+    written: Path
+    size: int = -1
+    moved: float = 0.0
+    window: tuple[float, float] | None = None
+    error: str | None = None
+    trace: Path | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.window is not None or self.error is not None
+
+    @property
+    def begin_s(self) -> float:
+        """When a complete one began, on the clock of the machine; NaN: not recorded."""
+        return math.nan if self.window is None else self.window[0]
+
+
+class Recording:
+    """One recording of all processes that are wanted, at one instant.
+
+    Attributes:
+        output: the folder of what is recorded.
+        start: when it begins, in seconds since the epoch.
+        parts: of each process that was told.
+        busy: the processes that fit and were recording already.
+    """
+
+    def __init__(self, wanted: Wanted, options: Options, output: Path) -> None:
+        """Prepare; nothing is written before the first process takes part.
+
+        Raises:
+            CaptureError: it would begin too soon.
+        """
+        now = time.time()
+        self.wanted, self.options, self.output = wanted, options, output
+        self.start = now + AHEAD_S if options.start is None else options.start
+        if self.start < now + AHEAD_S - 0.5:
+            msg = f"jobs ask every {POLL_S:.0f} s: begin at least {AHEAD_S:.0f} s ahead"
+            raise CaptureError(msg)
+        self._until = now + POLL_S + 1 if options.steps else self.start - _LATE_S
+        self.parts: dict[int, Part] = {}
+        self.busy: dict[int, Process] = {}
+        self._token = secrets.token_hex(8)
+        self._staging: Path | None = None
+
+    def configuration_for(self, process: Process) -> str:
+        """Return what a process that asks is told; empty: nothing."""
+        if process.pid in self.parts or self.is_closed or not self.wanted.fits(process):
+            return ""
+        if not process.asked.is_idle:
+            self.busy[process.pid] = process
+            return ""
+        self.busy.pop(process.pid, None)
+        folder = process.folder(self._own_folder())
+        stem = f"pyprof2-watch-{self._token}"
+        path = folder / f"{stem}_{process.asked.own_pid}.json"
+        self.parts[process.pid] = Part(process, process.seen_from_here(path))
+        return self.options.configuration(folder / f"{stem}.json", self.start)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more processes can take part."""
+        return time.time() >= self._until
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.is_closed and all(part.is_over for part in self.parts.values())
+
+    def look(self) -> None:
+        """Look at the files that are still to come."""
+        due = self._until if self.options.steps else self.start + self.options.duration_ms / 1000
+        for part in self.parts.values():
+            if not part.is_over:
+                self._look_at(part, time.time() - due)
+
+    def _look_at(self, part: Part, overdue_s: float) -> None:
+        try:
+            size = part.written.stat().st_size
+        except OSError:
+            size = -1
+        if size != part.size:
+            part.size, part.moved = size, time.monotonic()
+        elif size > 0 and (window := _window(part.written)) is not None:
+            part.window = window
+        elif not part.process.is_alive():
+            # What it wrote last may have come after the look at the file.
+            if size == _size(part.written):
+                part.error = "ended while it recorded"
+        elif min(overdue_s, time.monotonic() - part.moved) > self.options.patience_s:
+            why = _NO_STEPS if size < 0 and self.options.steps else ""
+            what = "its file did not come" if size < 0 else "its file is not complete"
+            part.error = f"{what} within {self.options.patience_s:g} s{why}"
+        if part.error is not None:
+            with contextlib.suppress(OSError):
+                part.written.unlink()
+
+    def keep(self) -> None:
+        """Move the complete files with any work in them to where they are wanted."""
+        kept = [part for part in self.parts.values() if part.window and _holds_work(part.written)]
+        groups = sorted({part.process.group for part in kept})
+        for part in kept:
+            job = f"job{groups.index(part.process.group)}" if len(groups) > 1 else "."
+            folder = self.output / job
+            folder.mkdir(parents=True, exist_ok=True)
+            target = folder / f"{part.process.name}.json"
+            if target.exists():
+                target = folder / f"{part.process.name}-{part.process.pid}.json"
+            shutil.move(part.written, target)
+            part.trace = target
+
+    def _own_folder(self) -> Path:
+        """Return the folder into which files are written, and from which they are moved."""
+        if self._staging is None:
+            self.output.mkdir(parents=True, exist_ok=True)
+            self._staging = Path(tempfile.mkdtemp(prefix=".watch-", dir=self.output.absolute()))
+        return self._staging
+
+    def close(self) -> None:
+        """Remove what is not wanted."""
+        for part in self.parts.values():
+            if part.trace is None:
+                with contextlib.suppress(OSError):
+                    part.written.unlink()
+        if self._staging is not None:
+            shutil.rmtree(self._staging, ignore_errors=True)
+        # Where nothing came, no folder is left either.
+        with contextlib.suppress(OSError):
+            self.output.rmdir()
+
+    def folders(self) -> list[Path]:
+        """Return the folders with the recordings of each job."""
+        return sorted({part.trace.parent for part in self.parts.values() if part.trace})
+
+
+def _holds_work(path: Path) -> bool:
+    try:
+        return holds_work(path)
+    except TraceError:
+        return True  # parsing says what is wrong with it
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _window(path: Path) -> tuple[float, float] | None:
+    """Return when a recording began and how long it was, in s; None: the file is not complete.
+
+    The begin is on the clock of the machine, and null, NaN, where the file does not say it.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            tail = file.read()
+    except OSError:
+        return None
+    if _COMPLETE.search(tail) is None:
+        return None
+    found = _WINDOW.search(tail)
+    return (float(found[1]) / 1e6, float(found[2]) / 1e6) if found else (math.nan, math.nan)

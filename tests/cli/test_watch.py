@@ -1,0 +1,89 @@
+"""`pyprof2 watch`: what it takes, what it refuses, and what its options become."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyprof2.cli import main
+from pyprof2.cli.watch import _duration, _instant
+from tests.watch.jobs_of_tests import socket_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Keep the daemons of these tests apart from those of the machine."""
+    with socket_folder() as folder:
+        monkeypatch.setenv("KINETO_IPC_SOCKET_DIR", str(folder))
+        monkeypatch.chdir(tmp_path)
+        yield folder
+
+
+def test_variables_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--env"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        "export KINETO_USE_DAEMON=1",
+        "export KINETO_LOG_LEVEL=99",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--keep", "3"], "--keep is how many recordings of --every are kept"),
+        (["--every", "1m", "--at", "+20s"], "--at is when one recording of a duration begins"),
+        (["--steps", "3", "--at", "+20s"], "--at is when one recording of a duration begins"),
+        (["--duration", "11m"], "--duration can be up to 600 s"),
+        (["--duration", "0s"], "--duration can be up to 600 s"),
+        (["--duration", "2"], "'2' is not a time such as 500ms, 2s or 10m"),
+        (["--at", "soon"], "'soon' is no instant such as +30s, 14:30:00 or 2026-11-26T14:30:00"),
+        (["--name", "("], "'(' is no regular expression"),
+        (["--pid", "0"], "'0' is not a number of 1 or more"),
+        (["--list", "--serve"], "not allowed with argument"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_folder_that_is_there_is_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("there", "also.pyprof2"):
+        (tmp_path / name).mkdir()
+    for name in ("there", "also"):
+        assert main(["watch", "-o", name]) == 1
+        assert "exists; name another folder with -o" in capsys.readouterr().err
+
+
+def test_nobody_asks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["watch", "--list"]) == 1
+    assert "no job asked within 6 s; pyprof2 watch --env" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("2s", 2), ("1.5m", 90), ("2h", 7200)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert _duration(text) == seconds
+
+
+def test_instants() -> None:
+    now, now_zone = time.time(), datetime.now().astimezone().tzinfo
+    assert 29.9 < _instant("+30s")() - now < 31
+    given = datetime(2027, 1, 2, 3, 4, 5).astimezone()
+    assert _instant("2027-01-02T03:04:05")() == given.timestamp()
+    assert _instant("2027-01-02T03:04:05+00:00")() == 1798859045
+    later = datetime.fromtimestamp(_instant("14:30:00")(), now_zone)
+    assert (later.hour, later.minute, later.second) == (14, 30, 0)
+    assert 0 <= later.timestamp() - now <= 86_400
