@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import re
 import shlex
@@ -15,7 +14,7 @@ import time
 from datetime import datetime, timedelta
 from datetime import time as time_of_day
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyprof2.cli import arguments
 from pyprof2.errors import CaptureError, OutputExistsError, UsageError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.watch.daemon import Daemon
-    from pyprof2.watch.recording import Options, Recording, Wanted
+    from pyprof2.watch.recording import OnDemandRecording, Settings, Wanted
 
 _EXAMPLES: Final = """examples:
   eval "$(pyprof2 watch --env)"; torchrun --nproc-per-node 4 train.py
@@ -232,11 +231,11 @@ def _list(args: argparse.Namespace) -> None:
     _say(args, "next: pyprof2 watch")
 
 
-def _asked(args: argparse.Namespace) -> tuple[Wanted, Options]:
-    from pyprof2.watch.recording import Options, Wanted
+def _asked(args: argparse.Namespace) -> tuple[Wanted, Settings]:
+    from pyprof2.watch.recording import Settings, Wanted
 
     start = None if args.at is None else args.at()
-    return Wanted(tuple(args.pid), args.name, args.job), Options(
+    return Wanted(tuple(args.pid), args.name, args.job), Settings(
         duration_ms=round(1000 * args.duration), steps=args.steps, start=start,
         shapes=not args.no_shapes, stack=args.with_stack, memory=args.memory,
         patience_s=args.patience,
@@ -300,54 +299,68 @@ def _finish(args: argparse.Namespace, found: dict[str, Any]) -> None:
 
 
 def _command(args: argparse.Namespace, *words: str, quiet: bool = False) -> None:
-    """Run another command of ours; what it prints and its failure are ours."""
-    from pyprof2.cli import main
+    """Run another command of ours, and exit as it does where it fails.
 
-    out = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
+    A process of its own, as the libraries that read recordings are none of the daemon's.
+    """
     options = ["-q"] if quiet or args.quiet else []
-    with out:
-        code = main([*options, *words])
-    if code:
-        sys.exit(code)
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-P", "-m", "pyprof2", *words, *options],
+        stdout=subprocess.DEVNULL if quiet else None,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(done.returncode)
 
 
-def _record_again(args: argparse.Namespace, daemon: Daemon) -> None:
+def _record_again(args: argparse.Namespace, daemon: Daemon) -> NoReturn:
     """Record every so often, keep the latest ones, and say how each compares with the first."""
     from pyprof2.watch import summary
 
-    folder, kept, first = _output(args), [], None
+    first: dict[str, Any] | None = None
+    kept: list[Path] = []
     while True:
-        began = time.monotonic()
-        now = datetime.now().astimezone()
-        one = folder / f"{now:%Y%m%d-%H%M%S}"
+        began, now = time.monotonic(), datetime.now().astimezone()
+        one = _output(args) / f"{now:%Y%m%d-%H%M%S}"
         try:
             found = daemon.record(*_asked(args), one)
             text = []
-            for each in found.folders():
-                figures = _figures(daemon, each)
+            for folder in found.folders():
+                figures = _figures(daemon, folder)
                 text.append("no profile" if figures is None else summary.line(figures, first))
                 first = first or figures
-            failed = sum(part.error is not None for part in found.parts.values())
-            if failed:
+            if failed := sum(part.error is not None for part in found.parts.values()):
                 text.append(f"{failed} processes without a recording")
             kept += [one] if found.folders() else []
         except CaptureError as error:
             text = [str(error)]
+        except BaseException:
+            _remove(one)
+            raise
         print(f"{now:%H:%M:%S} {clean('; '.join(text))}", flush=True)
-        # The first is what the others are compared with.
         while args.keep and len(kept) > args.keep:
-            oldest = kept.pop(1 if args.keep > 1 else 0)
-            for path in (oldest, *folder.glob(f"{oldest.name}*.pyprof2")):
-                shutil.rmtree(path, ignore_errors=True)
+            # The first is what the others are compared with.
+            _remove(kept.pop(1 if args.keep > 1 else 0))
         daemon.wait(lambda: False, max(0.0, args.every - (time.monotonic() - began)))
+
+
+def _remove(folder: Path) -> None:
+    """Remove the recordings of one time, and their stores."""
+    for path in (folder, *folder.parent.glob(f"{folder.name}*.pyprof2")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _figures(daemon: Daemon, folder: Path) -> dict[str, Any] | None:
     """Parse in a process of its own, and return its figures; None: it failed, and said why."""
     module = "pyprof2.watch.summary"
     words = [sys.executable, "-P", "-m", module, str(folder), str(_store_of(folder))]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 -- ours
-        daemon.wait(lambda: child.poll() is not None)
+    with subprocess.Popen(  # noqa: S603 -- our own program
+        words, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
+        try:
+            daemon.wait(lambda: child.poll() is not None)
+        finally:
+            child.kill()
         out, _ = child.communicate()
     found: dict[str, Any] | None = json.loads(out) if child.returncode == 0 else None
     return found
@@ -366,7 +379,7 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self._write("")
 
-    def show(self, recording: Recording) -> None:
+    def show(self, recording: OnDemandRecording) -> None:
         """Draw the state of a recording."""
         if self._is_shown:
             from pyprof2.watch import control

@@ -13,14 +13,14 @@ from textwrap import shorten
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import CaptureError, Pyprof2Error
-from pyprof2.watch.recording import Options, Wanted
+from pyprof2.watch.recording import Settings, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyprof2.watch.daemon import Daemon
-    from pyprof2.watch.jobs import Process
-    from pyprof2.watch.recording import Recording
+    from pyprof2.watch.jobs import AskingProcess
+    from pyprof2.watch.recording import OnDemandRecording
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _LONGEST: Final = 1 << 16
@@ -40,7 +40,7 @@ def _is_own(connection: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
-def row(process: Process) -> dict[str, Any]:
+def row(process: AskingProcess) -> dict[str, Any]:
     """Return what is listed of a process."""
     return {
         "pid": process.pid,
@@ -53,7 +53,7 @@ def row(process: Process) -> dict[str, Any]:
     }
 
 
-def result(recording: Recording) -> dict[str, Any]:
+def result(recording: OnDemandRecording) -> dict[str, Any]:
     """Return what became of a recording."""
     begins = [part.begin_s for part in recording.parts.values() if part.trace is not None]
     spread = max(begins, default=math.nan) - min(begins, default=math.nan)
@@ -69,7 +69,7 @@ def result(recording: Recording) -> dict[str, Any]:
     }
 
 
-def progress(recording: Recording) -> dict[str, Any]:
+def progress(recording: OnDemandRecording) -> dict[str, Any]:
     """Return how far a recording is."""
     parts = recording.parts.values()
     return {
@@ -120,7 +120,7 @@ def _serve_one(daemon: Daemon, connection: socket.socket, say: Callable[[str], N
                 _write(lines, {"processes": [row(each) for each in daemon.listed()]})
                 return
             wanted = Wanted(**asked["wanted"] | {"pids": tuple(asked["wanted"]["pids"])})
-            options, output = Options(**asked["options"]), Path(asked["output"])
+            options, output = Settings(**asked["options"]), Path(asked["output"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             _write(lines, {"error": f"not a request: {error}"})
             return

@@ -8,16 +8,16 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import CaptureError
-from pyprof2.watch.jobs import Process, why_not
-from pyprof2.watch.recording import POLL_S, Options, Recording, Wanted
+from pyprof2.watch.jobs import AskingProcess, why_not
+from pyprof2.watch.recording import POLL_S, OnDemandRecording, Settings, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pyprof2.watch.datagrams import Asked, Endpoint
+    from pyprof2.watch.datagrams import Endpoint, Request
 
-    Report = Callable[[Recording], None]
+    Report = Callable[[OnDemandRecording], None]
 
 _TICK_S: Final = 0.2
 _MOST_PROCESSES: Final = 4096
@@ -34,7 +34,7 @@ _AHEAD_OF_NOTHING: Final = (
 
 
 class Daemon:
-    """What answers the jobs of this user.
+    """It answers the jobs of this user.
 
     Attributes:
         processes: those that asked, by number.
@@ -43,8 +43,8 @@ class Daemon:
     def __init__(self, endpoint: Endpoint) -> None:
         """Answer at a socket; nothing is recorded before `record`."""
         self.endpoint = endpoint
-        self.processes: dict[int, Process] = {}
-        self._recording: Recording | None = None
+        self.processes: dict[int, AskingProcess] = {}
+        self._recording: OnDemandRecording | None = None
         self._selector = selectors.DefaultSelector()
         self._selector.register(endpoint, selectors.EVENT_READ)
 
@@ -71,19 +71,19 @@ class Daemon:
             if asked is not None:
                 self._answer(asked)
 
-    def _answer(self, asked: Asked) -> None:
+    def _answer(self, asked: Request) -> None:
         known = self.processes.get(asked.pid)
         if known is None or not known.is_alive():
             if len(self.processes) >= _MOST_PROCESSES:
                 self.listed()
             if len(self.processes) >= _MOST_PROCESSES:
                 return
-            known = self.processes[asked.pid] = Process(asked)
+            known = self.processes[asked.pid] = AskingProcess(asked)
         known.asked, known.seen = asked, time.monotonic()
         text = "" if self._recording is None else self._recording.configuration_for(known)
         self.endpoint.answer(asked, text)
 
-    def listed(self) -> list[Process]:
+    def listed(self) -> list[AskingProcess]:
         """Return the processes that ask and live, and forget the others."""
         earliest = time.monotonic() - _FORGOTTEN_S
         self.processes = {
@@ -94,8 +94,8 @@ class Daemon:
         return [self.processes[pid] for pid in sorted(self.processes)]
 
     def record(
-        self, wanted: Wanted, options: Options, output: Path, report: Report = lambda _: None
-    ) -> Recording:
+        self, wanted: Wanted, options: Settings, output: Path, report: Report = lambda _: None
+    ) -> OnDemandRecording:
         """Record all processes that are wanted at one instant, and return what became of each.
 
         Args:
@@ -110,7 +110,7 @@ class Daemon:
         if not options.steps:
             return self._record(wanted, options, output, report)
         self.wait(lambda: False, POLL_S + 1)
-        groups: dict[str, list[Process]] = {}
+        groups: dict[str, list[AskingProcess]] = {}
         for process in filter(wanted.fits, self.listed()):
             groups.setdefault(process.group, []).append(process)
         largest = max(groups.values(), key=len, default=[])
@@ -127,10 +127,10 @@ class Daemon:
         msg = f"the processes did not record the same steps in {_TRIES} tries: say --duration"
         raise CaptureError(msg)
 
-    def _steps_meanwhile(self, process: Process, output: Path) -> int:
+    def _steps_meanwhile(self, process: AskingProcess, output: Path) -> int:
         """Return how many steps a job makes while all its processes ask several times over."""
         asked = Wanted(pids=(process.pid,))
-        probe = self._record(asked, Options(steps=2, shapes=False), output / ".steps")
+        probe = self._record(asked, Settings(steps=2, shapes=False), output / ".steps")
         (part,) = probe.parts.values()
         seconds = part.window[1] / 2 if part.window else 0.0
         if part.trace is not None:
@@ -139,9 +139,9 @@ class Daemon:
         return max(1, math.ceil(_SPREAD_STEPS / seconds)) if seconds > 0 else 1
 
     def _record(
-        self, wanted: Wanted, options: Options, output: Path, report: Report = lambda _: None
-    ) -> Recording:
-        recording = self._recording = Recording(wanted, options, output)
+        self, wanted: Wanted, options: Settings, output: Path, report: Report = lambda _: None
+    ) -> OnDemandRecording:
+        recording = self._recording = OnDemandRecording(wanted, options, output)
 
         def is_over() -> bool:
             report(recording)
@@ -157,7 +157,7 @@ class Daemon:
             raise CaptureError(self._why_none(recording))
         return recording
 
-    def _why_none(self, recording: Recording) -> str:
+    def _why_none(self, recording: OnDemandRecording) -> str:
         """Return why no process takes part."""
         wanted, asked = recording.wanted, self.listed()
         if recording.busy:
@@ -176,7 +176,7 @@ def _numbers(pids: Iterable[int]) -> str:
     return "process " + ", ".join(map(str, sorted(pids)))
 
 
-def _is_together(recording: Recording) -> bool:
+def _is_together(recording: OnDemandRecording) -> bool:
     """Return whether the recordings of each job overlap by half or more: they have one begin."""
     windows: dict[str, list[tuple[float, float]]] = {}
     for part in recording.parts.values():

@@ -1,4 +1,4 @@
-"""What a job and its daemon say to each other: the datagrams of libkineto's on-demand recording.
+"""The datagrams between a job and its daemon: libkineto's protocol of recording on demand.
 
 A job that was started with `KINETO_USE_DAEMON=1` sends a request every five seconds to the socket
 named `dynolog`, and waits 90 ms for the answer: a configuration as text, or nothing. Each datagram
@@ -35,7 +35,7 @@ _ACTIVITIES: Final = 2
 _OWN_PIDS: Final = Path("/proc/self/ns/pid")
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A request.
 
     Attributes:
@@ -109,7 +109,7 @@ class Endpoint:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
-    def receive(self) -> Asked | None:
+    def receive(self) -> Request | None:
         """Return the next request; None: what came was none, or there is nothing.
 
         Raises:
@@ -128,7 +128,7 @@ class Endpoint:
         self.dropped += asked is None
         return asked
 
-    def _parsed(self, data: bytes, pid: int, address: str | bytes) -> Asked | None:
+    def _parsed(self, data: bytes, pid: int, address: str | bytes) -> Request | None:
         size, kind = _HEADER.unpack_from(data.ljust(_HEADER.size, b"\0"))
         body = data[_HEADER.size :]
         name = kind.rstrip(b"\0")
@@ -143,7 +143,7 @@ class Endpoint:
         (own,) = struct.unpack_from("<i", body, _REQUEST.size)
         if own <= 0 or (own != pid and _is_in_our_namespace(pid)):
             return None
-        return Asked(pid, own, job, bool(wants & _ACTIVITIES), address)
+        return Request(pid, own, job, bool(wants & _ACTIVITIES), address)
 
     def _is_client(self, address: str | bytes | None) -> bool:
         """Return whether a job listens there: nothing else is ever sent to."""
@@ -154,7 +154,7 @@ class Endpoint:
         path = Path(address)
         return path.parent == self.folder and path.name.startswith(_CLIENT)
 
-    def answer(self, asked: Asked, configuration: str = "") -> bool:
+    def answer(self, asked: Request, configuration: str = "") -> bool:
         """Answer a request, and return whether it could be sent; empty: there is nothing to do."""
         return self._send("req", configuration.encode(), asked.address)
 

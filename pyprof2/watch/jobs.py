@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.markers import LAUNCHERS, place_in_job
 
 if TYPE_CHECKING:
-    from pyprof2.watch.datagrams import Asked
+    from pyprof2.watch.datagrams import Request
 
 TRACE_DIR: Final = "KINETO_ONDEMAND_TRACE_DIR"
-"""The variable with which newer versions are told the folder below which they may write."""
+"""The variable that names the folder below which newer versions may write."""
 _GROUPS: Final = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 """Variables that are equal in all processes of a job."""
 _VERSION: Final = re.compile(r"__version__ = ['\"]([^'\"]+)")
 _OWN_FILES: Final = Path("/proc/self/ns/mnt")
 _FREE_PATHS: Final = (2, 13)
-"""The last version known to write wherever it is told to."""
+"""The last version known to write anywhere."""
 
 
 @dataclass
-class Process:
+class AskingProcess:
     """A process that asked.
 
     Attributes:
@@ -35,7 +35,7 @@ class Process:
         seen: when that came, of the monotonic clock.
     """
 
-    asked: Asked
+    asked: Request
     seen: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Process:
 
     @property
     def group(self) -> str:
-        """What all processes of its job share; of one alone its own number."""
+        """A text that all processes of its job share; of one alone its own number."""
         if self.asked.job:
             return f"job{self.asked.job}"
         shared = [self.environment[name] for name in _GROUPS if self.environment.get(name)]

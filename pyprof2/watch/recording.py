@@ -1,4 +1,4 @@
-"""One recording on demand: whom it is for, what they are told, and what becomes of each file."""
+"""One recording on demand: of which processes, with which settings, and what became of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyprof2.errors import CaptureError, TraceError
 from pyprof2.parsers import holds_work
 
 if TYPE_CHECKING:
-    from pyprof2.watch.jobs import Process
+    from pyprof2.watch.jobs import AskingProcess
 
 POLL_S: Final = 5.0
 """Jobs ask that often."""
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
     name: str = ""
     job: int | None = None
 
-    def fits(self, process: Process) -> bool:
+    def fits(self, process: AskingProcess) -> bool:
         """Return whether a process is one of them; a launcher is one where it is named."""
         return (
             (process.pid in self.pids if self.pids else not process.is_launcher)
@@ -50,8 +50,8 @@ class Wanted(NamedTuple):
         )
 
 
-class Options(NamedTuple):
-    """What to record.
+class Settings(NamedTuple):
+    """The settings of a recording.
 
     Attributes:
         duration_ms: how long.
@@ -114,7 +114,7 @@ class Part:
         trace: the file, where it was wanted; None: there is no op in it.
     """
 
-    process: Process
+    process: AskingProcess
     written: Path
     size: int = -1
     moved: float = 0.0
@@ -133,17 +133,17 @@ class Part:
         return math.nan if self.window is None else self.window[0]
 
 
-class Recording:
+class OnDemandRecording:
     """One recording of all processes that are wanted, at one instant.
 
     Attributes:
         output: the folder of what is recorded.
         start: when it begins, in seconds since the epoch.
-        parts: of each process that was told.
+        parts: of each process that takes part.
         busy: the processes that fit and were recording already.
     """
 
-    def __init__(self, wanted: Wanted, options: Options, output: Path) -> None:
+    def __init__(self, wanted: Wanted, options: Settings, output: Path) -> None:
         """Prepare; nothing is written before the first process takes part.
 
         Raises:
@@ -157,12 +157,12 @@ class Recording:
             raise CaptureError(msg)
         self._until = now + POLL_S + 1 if options.steps else self.start - _LATE_S
         self.parts: dict[int, Part] = {}
-        self.busy: dict[int, Process] = {}
+        self.busy: dict[int, AskingProcess] = {}
         self._token = secrets.token_hex(8)
         self._staging: Path | None = None
 
-    def configuration_for(self, process: Process) -> str:
-        """Return what a process that asks is told; empty: nothing."""
+    def configuration_for(self, process: AskingProcess) -> str:
+        """Return the answer to a process that asks; empty: it does not take part."""
         if process.pid in self.parts or self.is_closed or not self.wanted.fits(process):
             return ""
         if not process.asked.is_idle:
@@ -202,7 +202,7 @@ class Recording:
         elif size > 0 and (window := _window(part.written)) is not None:
             part.window = window
         elif not part.process.is_alive():
-            # What it wrote last may have come after the look at the file.
+            # Its last bytes may have come after the look at the file.
             if size == _size(part.written):
                 part.error = "ended while it recorded"
         elif min(overdue_s, time.monotonic() - part.moved) > self.options.patience_s:

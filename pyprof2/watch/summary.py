@@ -1,4 +1,4 @@
-"""What one recording of a job says, in a line, and whether the job became slower since the first.
+"""A recording of a job in a line, and whether the job became slower since the first one.
 
 `python -m pyprof2.watch.summary FOLDER STORE` parses the recordings in a folder into a store and
 prints the figures as JSON: in a process of its own, so that the daemon can answer meanwhile.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _STEPS: Final = "Optimizer.step#"
 _FEWEST: Final = 4
-"""Of fewer steps there are no quartiles."""
+"""Fewer steps have no quartiles."""
 
 
 def figures(store: Path) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def line(now: dict[str, Any], first: dict[str, Any] | None) -> str:
             if is_slower
             else "faster than the first"
             if is_faster
-            else "as fast as the first, within its scatter"
+            else "within the scatter of the first"
         )
         parts.append(f"{how} ({change:+.1f} %)")
     return ", ".join(parts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyprof2.watch.datagrams import Asked
+    from pyprof2.watch.datagrams import Request
 
 ME = os.getpid()
 
@@ -41,9 +41,9 @@ def endpoint(folder: Path) -> Iterator[Endpoint]:
     found.close()
 
 
-def _received(endpoint: Endpoint) -> list[Asked]:
+def _received(endpoint: Endpoint) -> list[Request]:
     """Return all requests that came."""
-    found = []
+    found: list[Request] = []
     while True:
         try:
             asked = endpoint.receive()

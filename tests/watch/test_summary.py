@@ -49,7 +49,7 @@ def _figures(middle: float, spread: float = 1e5, steps: int = 9) -> dict[str, An
     [
         (1.25e6, "SLOWER than the first (+25.0 %)"),
         (0.75e6, "faster than the first (-25.0 %)"),
-        (1.15e6, "as fast as the first, within its scatter (+15.0 %)"),
+        (1.15e6, "within the scatter of the first (+15.0 %)"),
     ],
 )
 def test_slower_is_said_where_the_quartiles_are_apart(now: float, said: str) -> None:
