@@ -28,7 +28,7 @@ from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.line_ops import OpsAtLines
 from pyprof2.analysis.time.line_steps import HostTimes, StepOps, cut_steps, find_steps
 from pyprof2.analysis.time.step_windows import only_steps
-from pyprof2.columns import combine_keys, groups_of, lookup, narrow, short
+from pyprof2.columns import combine_keys, groups_of, lookup, narrow, row_of, short
 from pyprof2.recording import TextCodes, has_text, int_column
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _FEW: Final = 1 << 14
 """So many rows are held at least until they are added up with those before them."""
 _WORK: Final = (
     "start_ns", "dur_ns", "launch_ns", "device", "step", "op_id", "source", "flops", "bytes",
-    "cost_status", "tensor_core",
+    "cost_status", "tensor_core", "kernel_id", "graph_node",
 )  # fmt: skip
 INPUT: Final = {
     "kernels": _WORK,
@@ -67,7 +67,8 @@ INPUT: Final = {
         "cost_status",
     ),
     "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "kind"),
-    "idle": ("start_ns", "time_ns", "step", "op_id", "source"),
+    "idle": ("start_ns", "time_ns", "step", "op_id", "op", "kernel_id", "source"),
+    "graph_nodes": line_ops.OF_NODES,
     "trace": ("start_ns", "end_ns"),
 }  # fmt: skip
 """The columns of a rank's tables that its lines are found in."""
@@ -239,10 +240,11 @@ class LineWork:
         self.between: LedgerRows | None = None
         self.sources: Sequence[str] = ()
         self._places: list[Int] = []
+        self._lines = OpsAtLines()
 
     def ops(self) -> Iterator[tuple[OpPart, list[tuple[str, LedgerRows]]]]:
         """Yield the ops in stretches, with what they add to ledgers."""
-        ops, lines = self._tables["ops"], OpsAtLines()
+        ops, lines = self._tables["ops"], self._lines
         cut = (stretch.rows for stretch in stretches(ops, _OF_CUTS))
         spans = ((self.threads.number(rows), *_start_end(rows)) for rows in cut)
         ledgers = HostLedgers(self.steps, cut_steps(self.steps, spans))
@@ -271,20 +273,39 @@ class LineWork:
         if not self.has_gpu:
             return
         place, covered, sources = np.concatenate(self._places), Covered(), RunningCodes()
+        of_node = self._place_of(self.nodes(), self._tables["ops"].row_count)
+        replayed = [np.empty((2, 0), np.int64)]
         activities = [self._tables["kernels"], self._tables["copies"]]
         for parts, _ in in_time_order(activities, [_WORK, _WORK]):
             work = pa.concat_tables(parts).unify_dictionaries()
-            at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
-            # Kernels of replayed graphs have the line of an op that this store need not have.
+            node = int_column(work, "graph_node", -1)
+            # The op of a node need not be in this store; its line is known nevertheless.
+            own = lookup(place, int_column(work, "op_id", -1), NOWHERE)
+            at = np.where(own == NOWHERE, lookup(of_node, node, NOWHERE), own)
+            is_node = node >= 0
+            ids = int_column(work, "kernel_id", -1)
+            replayed.append(np.stack((ids[is_node], at[is_node])))
             source = np.where(at != NOWHERE, -1, sources.add(work, "source"))
             yield _work_rows(work, (at, source), self.steps, covered)
+        known, of_known = np.concatenate(replayed, axis=1)
+        order = np.argsort(known)
         for idle in chunks_of(self._tables["idle"], INPUT["idle"]):
             op_id, time = int_column(idle, "op_id", -1), int_column(idle, "time_ns", 0)
             numbers, start = (int_column(idle, name, NEVER) for name in ("step", "start_ns"))
             step, at = short(self.steps.find(numbers, start)), lookup(place, op_id, NOWHERE)
-            source = np.where(op_id >= 0, -1, sources.add(idle, "source"))
+            # What has an op that is none of this store is the time before a node.
+            next_one = row_of(known[order], int_column(idle, "kernel_id", -1))
+            before = lookup(of_known[order], next_one, NOWHERE)
+            is_before = (op_id < 0) & idle["op"].is_valid().to_numpy()
+            at = np.where(is_before, before, at)
+            source = np.where((op_id >= 0) | (at != NOWHERE), -1, sources.add(idle, "source"))
             yield LedgerRows(step, _none(step), at, source, {"idle_caused_ns": time})
         self.sources = sources.texts
+
+    def nodes(self) -> LineOps:
+        """Return what the ops of the nodes of graphs are at their lines, once the ops are known."""
+        nodes = whole(self._tables["graph_nodes"], line_ops.OF_NODES)
+        return self._lines.of_nodes(nodes, self._tables["ops"].row_count)
 
 
 def _start_end(rows: pa.Table) -> tuple[Int, Int]:
