@@ -133,8 +133,8 @@ def with_modules(
 ) -> pd.DataFrame:
     """Return sums along axis `layer` with the columns `OF_MODULES`.
 
-    Where paths are cut, or folded, a call inside of another one of the same key adds to what is its own, and
-    nothing to the totals.
+    Where paths are cut, or folded, a call inside of another one of the same key adds to what is its
+    own, and nothing to the totals.
 
     Args:
         sums: what `summarize` gave.

@@ -293,7 +293,7 @@ class LineWork:
             op_id, time = int_column(idle, "op_id", -1), int_column(idle, "time_ns", 0)
             numbers, start = (int_column(idle, name, NEVER) for name in ("step", "start_ns"))
             step, at = short(self.steps.find(numbers, start)), lookup(place, op_id, NOWHERE)
-            # What has an op that is none of this store is the time before a node.
+            # An op that is none of this store names the time before a node.
             next_one = row_of(known[order], int_column(idle, "kernel_id", -1))
             before = lookup(of_known[order], next_one, NOWHERE)
             is_before = (op_id < 0) & idle["op"].is_valid().to_numpy()

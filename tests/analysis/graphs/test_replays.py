@@ -8,6 +8,7 @@ import pytest
 
 from pyprof2.api.run import Run, load
 from pyprof2.pipeline.parsing import parse
+from pyprof2.reports.skyline.entries import Entries
 from tests.kineto_events import (
     ENGINE,
     annotation,
@@ -434,5 +435,29 @@ def test_lines_have_the_time_of_kernels_whose_ops_are_in_another_recording(tmp_p
 
     run = load(parse(recording, captures=[path]))
 
-    (line,) = run.lines().loc[lambda lines: lines["kind"] == "line"].to_dict("records")
-    assert (line["name"], line["time_ns"]) == ("net/model.py:12", 3000)
+    lines = run.lines()
+    assert lines["name"].tolist()[:5] == [
+        "net/model.py", "net/model.py:12", "aten::mm", "aten::relu", "aten::sum",
+    ]  # fmt: skip
+    columns = ["time_ns", "forward_ns", "count", "idle_caused_ns"]
+    at = lines.set_index("name")[columns]
+    assert at.loc["net/model.py:12"].tolist() == [3000, 3000, 3, 11_000]
+    # The launch of the graph takes 9 us, and 1 us passes before each of the other nodes.
+    assert at.loc["aten::relu"].tolist() == [1000, 1000, 1, 1000]
+    assert at.loc["(no op)", "time_ns"] == 0
+    assert "no source lines" not in set(run.check()["finding"])
+
+
+def test_calls_of_a_graph_are_calls_of_skylines_report(tmp_path: Path) -> None:
+    path = trace(
+        tmp_path / "capture.json", capture(0, NET), frame("net/model.py(12): forward", -1, 40)
+    )
+    recording = trace(
+        tmp_path, op("aten::exp", 0, 1), replay(100, 1, names(NET)), replay(200, 2, names(NET))
+    )
+
+    report = Entries(load(parse(recording, captures=[path]))).time()
+
+    assert [(each.op, each.forward_ns) for each in report.entries if each.forward_ns] == [
+        ("aten::mm", 2000), ("aten::relu", 2000), ("aten::sum", 2000),
+    ]  # fmt: skip
