@@ -28,6 +28,7 @@ from pyprof2.analysis.graphs.nodes import (
     Templates,
 )
 from pyprof2.analysis.graphs.sequences import (
+    NO_PLACE,
     group_equal,
     mixed,
     ordered_hashes,
@@ -186,7 +187,7 @@ class GraphLinks:
         columns |= {
             "candidates": np.ones(count, np.int64),
             "file": np.full(count, self._files[self._finder.file]),
-            **dict.fromkeys(("capture", "node"), np.full(count, NO_ID)),
+            **dict.fromkeys(("capture", "node", "lost_after"), np.full(count, NO_ID)),
             **dict.fromkeys(("sizes_equal", "sizes_known"), np.zeros(count, np.int64)),
         }
         node = self._append(columns, count, shared) + at.reshape(-1)
@@ -315,6 +316,7 @@ class GraphLinks:
                 count, alone.number if alone is not None and alone.is_capture else NO_ID
             ),
             "node": node,
+            "lost_after": _lost_after(agreed),
             "candidates": np.full(count, len(templates)),
             "sizes_equal": np.full(count, agreed.sizes[0]),
             "sizes_known": np.full(count, agreed.sizes[1]),
@@ -435,8 +437,22 @@ class GraphLinks:
         return pa.table(columns)
 
 
+def _lost_after(agreed: Agreed) -> Int:
+    """Return how many nodes are lacking after each node of a replay; `NO_ID`: not known."""
+    found = []
+    for each in agreed.used:
+        if not each.lost:
+            return np.zeros(len(each.rows), np.int64)
+        following = np.r_[each.rows[1:], each.template.end]
+        known = (each.rows != NO_PLACE) & (following != NO_PLACE)
+        found.append(np.where(known, following - each.rows - 1, NO_ID))
+    agrees = np.all([other == found[0] for other in found], axis=0)
+    return np.where(agrees, found[0], NO_ID)
+
+
 _NODE_NUMBERS: Final = (
-    "capture", "node", "candidates", "sizes_equal", "sizes_known", *COUNTS, "recorded_id",
+    "capture", "node", "lost_after", "candidates", "sizes_equal", "sizes_known", *COUNTS,
+    "recorded_id",
 )  # fmt: skip
 _NODE_COLUMNS: Final = (
     "kernel", "file", "stack_id", *(name for name in OP_TEXTS if name != "stack"), *OP_NUMBERS,

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from pyprof2.capture.graph_captures import GraphCaptures
+
 SNAPSHOT_EVENTS: Final = 1_000_000
 """Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
 
@@ -54,6 +56,15 @@ _AGAIN: Final = "torch.profiler records one run of steps: what is wanted after i
 def say(text: str) -> None:
     """Print one line for the user."""
     print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
+
+
+def write_trace(profiler: profile, path: Path) -> None:
+    """Write what a profiler recorded, whole or not at all."""
+    # In a folder that no other user can write to: a known name could be planted as a link.
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+        unfinished = Path(folder, path.name)
+        profiler.export_chrome_trace(str(unfinished))
+        unfinished.replace(path)
 
 
 class Prelude:
@@ -144,7 +155,7 @@ class TorchRecorder:
         is_over: whether nothing more will be.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, each by its name
         self,
         path: Path,
         at_end: Callable[[], None],
@@ -153,6 +164,7 @@ class TorchRecorder:
         memory: bool = False,
         snapshot: Path | None = None,
         prelude: Prelude | None = None,
+        graphs: GraphCaptures | None = None,
     ) -> None:
         """Begin to look out for other profilers.
 
@@ -165,6 +177,7 @@ class TorchRecorder:
                 itself are not.
             snapshot: where a snapshot of a GPU's allocator goes, if there is to be one.
             prelude: counts what is allocated before; it ends when the recording begins.
+            graphs: records captures of graphs before; it ends with the recording.
         """
         self.has_begun = self.is_over = False
         self._path = path
@@ -174,6 +187,7 @@ class TorchRecorder:
         self._growth = Growth()
         self._snapshot = snapshot
         self._prelude = prelude
+        self._graphs = graphs
         self._is_busy = False
         self._is_finishing = False
         self._ended_by: int | None = None
@@ -192,6 +206,8 @@ class TorchRecorder:
         if self.is_over:
             say(_AGAIN)
             return
+        if self._graphs is not None and self._graphs.after(self.record):
+            return  # a capture would break at what waits for the device
         if self._prelude is not None:
             self._prelude.end()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -222,8 +238,10 @@ class TorchRecorder:
                 write_snapshot(torch.cuda, self._snapshot)
             self.is_over = True
             self._undo.close()
+            if self._graphs is not None:
+                self._graphs.close()
             if profiler is not None:
-                self._write(profiler)
+                write_trace(profiler, self._path)
             if is_first:
                 self._at_end()
         finally:
@@ -251,17 +269,10 @@ class TorchRecorder:
             self._profiler.stop()
         self._profiler = None
 
-    def _write(self, profiler: profile) -> None:
-        # In a folder that no other user can write to: a known name could be planted as a link.
-        place = self._path.parent
-        with tempfile.TemporaryDirectory(prefix=f".{self._path.name}-", dir=place) as folder:
-            unfinished = Path(folder, self._path.name)
-            profiler.export_chrome_trace(str(unfinished))
-            unfinished.replace(self._path)
-
     def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """End before a profiler starts that is not this one."""
-        if not self._is_busy and not self.is_over:
+        is_ours = self._is_busy or (self._graphs is not None and self._graphs.is_busy)
+        if not is_ours and not self.is_over:
             say(_TOO_LATE if self._profiler is None else _GIVES_WAY)
             self.has_begun = True
             self.finish()
@@ -355,9 +366,12 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     steps = None if args.first is None else range(args.first, args.last + 1)
     recorder: TorchRecorder | NsysWindow | None = None
     if args.trace is not None:
+        from pyprof2.capture.graph_captures import GraphCaptures
+
         recorder = TorchRecorder(
-            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude
-        )
+            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude,
+            graphs=GraphCaptures(args.trace),
+        )  # fmt: skip
     else:
         if sys.platform != "win32":
             leave_on_signal()

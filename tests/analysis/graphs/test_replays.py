@@ -427,6 +427,25 @@ def test_time_between_nodes_of_a_replay_is_the_graphs(tmp_path: Path) -> None:
     ]
 
 
+def test_idle_time_in_which_a_node_ran_that_is_lacking_says_so(tmp_path: Path) -> None:
+    net = [*NET, RELU, LINEAR]
+    run = load_events(
+        tmp_path, capture(0, net), replay(100, 1, names(net)[:4]), replay(200, 2, names(net)),
+        replay(300, 3, [*names(net)[:2], *names(net)[3:]]),
+    )  # fmt: skip
+
+    assert rows(run.table("graph_nodes"), "lost_after") == [0, 0, 0, 1, *[0] * 5, 0, 1, 0, 0]
+    noted = [
+        (row["start_ns"], row["time_ns"])
+        for row in run.table("idle").to_pylist()
+        if "lacks a node of the graph" in (row["note"] or "")
+    ]
+    # After the last kernel of the first replay, and between the two around the third's sum.
+    start = {row["start_ns"] for row in run.table("kernels").to_pylist()}
+    first, third = sorted(start)[3] + 1000, sorted(start)[10] + 1000
+    assert [at for at, _ in noted] == [first, third]
+
+
 def test_lines_have_the_time_of_kernels_whose_ops_are_in_another_recording(tmp_path: Path) -> None:
     path = trace(
         tmp_path / "capture.json", capture(0, NET), frame("net/model.py(12): forward", -1, 40)
