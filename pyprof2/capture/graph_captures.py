@@ -17,7 +17,7 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import profile
 
-from pyprof2.capture.recorders import say, write_trace
+from pyprof2.capture.outputs import say, write_trace
 from pyprof2.markers import CAPTURES
 from pyprof2.nvtx.internals import all_threads_config, profiler_starts
 from pyprof2.nvtx.replacing import replace

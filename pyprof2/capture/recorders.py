@@ -12,16 +12,16 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from pyprof2.capture.graph_captures import GraphCaptures
 from pyprof2.capture.growth import Growth
+from pyprof2.capture.outputs import say, write_trace
 from pyprof2.capture.runner import BY_SIGNAL
 from pyprof2.markers import DEVICES_KEY, DOMAIN, WINDOW
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
@@ -36,8 +36,7 @@ from pyprof2.nvtx.replacing import replace
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
-
-    from pyprof2.capture.graph_captures import GraphCaptures
+    from pathlib import Path
 
 SNAPSHOT_EVENTS: Final = 1_000_000
 """Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
@@ -51,20 +50,6 @@ _TOO_LATE: Final = (
     "recorded; pyprof2 capture --nsys records beside it"
 )
 _AGAIN: Final = "torch.profiler records one run of steps: what is wanted after it is not recorded"
-
-
-def say(text: str) -> None:
-    """Print one line for the user."""
-    print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
-
-
-def write_trace(profiler: profile, path: Path) -> None:
-    """Write what a profiler recorded, whole or not at all."""
-    # In a folder that no other user can write to: a known name could be planted as a link.
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
-        unfinished = Path(folder, path.name)
-        profiler.export_chrome_trace(str(unfinished))
-        unfinished.replace(path)
 
 
 class Prelude:
@@ -366,8 +351,6 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     steps = None if args.first is None else range(args.first, args.last + 1)
     recorder: TorchRecorder | NsysWindow | None = None
     if args.trace is not None:
-        from pyprof2.capture.graph_captures import GraphCaptures
-
         recorder = TorchRecorder(
             args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude,
             graphs=GraphCaptures(args.trace),

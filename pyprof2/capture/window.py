@@ -20,7 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof2.capture.graph_captures import GraphCaptures
-from pyprof2.capture.recorders import TorchRecorder, say
+from pyprof2.capture.outputs import say
+from pyprof2.capture.recorders import TorchRecorder
 from pyprof2.nvtx.annotation import (
     Capture,
     begin_capture,

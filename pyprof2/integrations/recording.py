@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.capture.recorders import say
+from pyprof2.capture.outputs import say
 from pyprof2.capture.window import StepsRecording
 from pyprof2.errors import OutputExistsError, UsageError
 from pyprof2.integrations.environment import is_off, steps_asked, steps_for
