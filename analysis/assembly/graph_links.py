@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.assembly.linked import Linked, SharedFindings
     from pyprof2.analysis.graphs.choice import Chosen
-    from pyprof2.analysis.graphs.matching import Match
+    from pyprof2.analysis.graphs.matching import Fit
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.linking.kernels import LinkedActivities
     from pyprof2.columns import TextColumn
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _BY_ORDER: Final = "order only, names were not recorded at capture:"
 _BY_ID: Final = "the id of the node leads to the launch that was captured"
 _UNSURE_NODE: Final = "which of the graph's equal nodes it is is not known"
+_UNSURE_KIND: Final = "order only, and neither its kind of work nor a call like it is a witness"
 _NOTHING_KNOWN: Final = "one launch replays a whole graph: its ops ran when it was captured"
 
 
@@ -143,7 +144,8 @@ class GraphLinks:
         groups = group_equal(hashes, replays.length)
         distinct = [replays.at(number) for number in groups.first.tolist()]
         matches = Matcher(self.templates).match(distinct)
-        choice = Choice(self.templates, distinct, matches, self._rank)
+        counts = np.bincount(groups.which)
+        choice = Choice(self.templates, distinct, matches, counts, self._rank)
         batch = self._batches(linked, replays.launch)
         process = linked.threads.process(linked.launches.thread[replays.launch])
         chosen: dict[int, Chosen] = {}
@@ -156,8 +158,9 @@ class GraphLinks:
         for at, which in enumerate(groups.which.tolist()):
             each = chosen[at]
             if (which, each) not in known:
+                fits = [choice.fit(which, place) for place in each.candidates]
                 known[which, each] = self._explained(
-                    distinct[which], matches[which], each, choice.reasons[which], shared
+                    distinct[which], fits, each, choice.reasons[which], shared
                 )
             explained.append(known[which, each])
         return self._spread(found, replays, explained)
@@ -249,16 +252,15 @@ class GraphLinks:
     def _explained(
         self,
         replay: ReplayedGraph,
-        match: Match,
+        candidates: Sequence[Fit],
         chosen: Chosen,
         reason: str,
         shared: SharedFindings,
     ) -> _Explained:
-        if not chosen.candidates:
+        if not candidates:
             nothing = np.zeros(len(replay), bool)
             why = self.notes[reason or _NOTHING_KNOWN]
             return _Explained(-1, nothing, LINKS.index("graph"), why)
-        candidates = [match.candidates[at] for at in chosen.candidates]
         agreed = agreement(self.templates.nodes, replay, candidates, chosen.batch_agrees)
         note = self._note(agreed)
         first = self._add_rows(replay, agreed, shared)
@@ -353,7 +355,10 @@ class GraphLinks:
         node = np.where(known, np.repeat(first, length) + place, -1)
         links, notes = np.repeat(link, length), np.repeat(note, length)
         unsure = ~known & (np.repeat(first, length) >= 0)
-        links[unsure], notes[unsure] = LINKS.index("graph"), self.notes[_UNSURE_NODE]
+        by_order = links == LINKS.index(BY_ORDER)
+        notes[unsure & ~by_order] = self.notes[_UNSURE_NODE]
+        notes[unsure & by_order] = self.notes[_UNSURE_KIND]
+        links[unsure] = LINKS.index("graph")
         self._count_facts(length, link, note, known)
         return self._with_nodes(found, replays.rows, node, links, notes)
 
