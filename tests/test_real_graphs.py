@@ -286,6 +286,10 @@ EAGER: Final = (
 """The eager recordings of several steps."""
 ABSTAINS: Final = ("hta_sampled_r0",)
 """Its steps race: threads launch in another order."""
+ABSTAINED: Final = {
+    "which of the graph's equal nodes it is is not known",
+    "no stretch of launches outside of graphs is its N nodes",
+}
 
 
 @pytest.mark.minutes
@@ -310,9 +314,10 @@ def test_steps_that_become_replays_have_the_ops_of_the_step_before(
         expected = truth.loc[replayed, column].astype(object)
         known = given.notna()
         assert (given[known] == expected[known]).all()
-        if name not in ABSTAINS and column == "op":
-            assert known.sum() >= 0.975 * expected.notna().sum()
-    if name in ABSTAINS:
-        assert found.loc[replayed, "op"].isna().all()
-        assert found.loc[replayed, "link_note"].notna().all()
+        if column == "op":
+            # What is not known says why; streams that do the same are not told apart.
+            why = found.loc[replayed, "link_note"].astype(object)[~known & expected.notna()]
+            assert set(why.str.replace(r"[\d,]+", "N", regex=True)) <= ABSTAINED
+            least = 0 if name in ABSTAINS else 0.975
+            assert known.sum() >= least * expected.notna().sum()
     assert found["dur_ns"].sum() == truth["dur_ns"].sum()

@@ -66,6 +66,7 @@ class _Replays(NamedTuple):
         word, size: of each row, as codes of the table of nodes.
         is_copy: of each row.
         stream: of each row, from 0 in order of their begin.
+        node_id: of each row, the number of its node in its graph, from 1; 0: not recorded.
     """
 
     rows: Int
@@ -76,6 +77,7 @@ class _Replays(NamedTuple):
     size: Int
     is_copy: Bool
     stream: Int
+    node_id: Int
 
     def at(self, number: int) -> ReplayedGraph:
         """Return the nodes of one replay."""
@@ -84,8 +86,14 @@ class _Replays(NamedTuple):
         ends = np.flatnonzero(np.r_[stream[1:] != stream[:-1], True]) + 1
         order = np.empty(len(place), np.int64)
         order[np.argsort(place, kind="stable")] = np.arange(len(place))
+        ids = self.node_id[rows]
+        by_id = np.argsort(ids, kind="stable")
+        grows = np.diff(ids) > 0
+        grows[ends[:-1] - 1] = True
+        if (ids <= 0).any() or not grows.all() or (np.diff(ids[by_id]) == 0).any():
+            by_id = by_id[:0]
         return ReplayedGraph(
-            self.word[rows], self.size[rows], self.is_copy[rows].astype(np.int64), order,
+            self.word[rows], self.size[rows], self.is_copy[rows].astype(np.int64), order, by_id,
             tuple(ends.tolist()),
         )  # fmt: skip
 
@@ -139,7 +147,9 @@ class GraphLinks:
         if not len(replays.first):
             return found
         hashes = ordered_hashes(
-            mixed(replays.word, replays.size, replays.stream), replays.first, replays.length
+            mixed(replays.word, replays.size, replays.stream, replays.node_id),
+            replays.first,
+            replays.length,
         )
         groups = group_equal(hashes, replays.length)
         distinct = [replays.at(number) for number in groups.first.tolist()]
@@ -215,7 +225,7 @@ class GraphLinks:
             is_replayed &= ~has_ids[found.launch]
             rows = np.flatnonzero(is_replayed & ~found.is_whole_graph)
         rows = rows[np.argsort(found.launch[rows], kind="stable")]
-        table = recording.read("activities", ACTIVE, found.row[rows])
+        table = recording.read("activities", (*ACTIVE, "graph_node_id"), found.row[rows])
         stream = int_column(table, "stream", NO_ID)
         launch = found.launch[rows]
         if len(rows) and stream.min() != stream.max():
@@ -235,6 +245,7 @@ class GraphLinks:
         return _Replays(
             rows, first, length, launch[first], nodes.codes("kernel", work.word),
             nodes.codes("size", work.size), work.is_copy, count - np.repeat(count[first], length),
+            _node_numbers(int_column(table, "graph_node_id", 0)),
         )  # fmt: skip
 
     @staticmethod
@@ -440,6 +451,14 @@ class GraphLinks:
         columns["recompute"] = pa.array(recompute > 0, mask=recompute == NO_ID)
         columns["stack_id"] = int_array(self.numbers("stack_id"), NO_ID)
         return pa.table(columns)
+
+
+def _node_numbers(node_id: Int) -> Int:
+    """Return the numbers of nodes in their graphs, from 1; 0 where no id is recorded.
+
+    The number of the graph, which stands above them, is another one for each executable.
+    """
+    return np.where(node_id > 0, (node_id & 0xFFFF_FFFF) + 1, 0)
 
 
 def _lost_after(agreed: Agreed) -> Int:

@@ -53,6 +53,8 @@ class ReplayedGraph:
         sizes: grid and block, or bytes, as a code; -1 where not recorded.
         is_copy: whether it is a copy or a fill.
         order: the place of each among all in order of time.
+        by_id: the places in the order of the ids of nodes, where that contradicts no stream; else
+            none.
         ends: where each stream ends.
     """
 
@@ -60,6 +62,7 @@ class ReplayedGraph:
     sizes: Int
     is_copy: Int
     order: Int
+    by_id: Int
     ends: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -162,6 +165,11 @@ class Matcher:
 
     def _equal(self, replay: ReplayedGraph, capture: Template) -> Fit | None:
         words = self._words[capture.first : capture.end]
+        if len(replay.by_id) and np.array_equal(words, replay.words[replay.by_id]):
+            # Nothing promises that ids grow as nodes are captured: so names must be equal, too.
+            rows = np.empty(len(replay), np.int64)
+            rows[replay.by_id] = np.arange(capture.first, capture.end)
+            return Fit(capture, rows)
         if len(replay.ends) == 1:
             if not np.array_equal(words, replay.words):
                 return None
@@ -234,8 +242,11 @@ class Matcher:
 
     def _reason(self, replay: ReplayedGraph, same: Sequence[Template]) -> str:
         if not self._captures:
-            return ""
+            eager = f"no stretch of launches outside of graphs is its {len(replay):,} nodes"
+            return eager if self._eager else ""
         if same:
+            if self._walked + len(replay) > MOST_WALKED:
+                return f"more than {MOST_WALKED:,} nodes of graphs with several streams"
             if len(replay.ends) > 1:
                 return "its streams are not those of any capture of its length"
             first = max(

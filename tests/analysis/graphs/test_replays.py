@@ -282,6 +282,29 @@ def test_streams_of_a_replay_are_told_by_their_words(tmp_path: Path) -> None:
     assert found(run, "op_id") == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("ids", "op_ids"),
+    [
+        pytest.param([0, 1, 2, 3], [0, 1, 2, 3], id="as they were captured"),
+        pytest.param([1, 0, 3, 2], [1, 0, 3, 2], id="the streams changed places"),
+        pytest.param([3, 1, 0, 2], [None] * 4, id="against the order of a stream"),
+        pytest.param([0, 1, 1, 3], [None] * 4, id="one twice"),
+        pytest.param([0, 2, 1, 3], [None] * 4, id="names differ in this order"),
+    ],
+)
+def test_ids_of_nodes_tell_streams_apart_that_do_the_same(
+    ids: list[int], op_ids: list[int | None], tmp_path: Path
+) -> None:
+    net = [LINEAR, LINEAR, RELU, RELU]
+    events = replay(100, 1, names(net), streams=(7, 8))
+    for number, event in zip(ids, events[1:], strict=True):
+        event["args"]["graph node id"] = (5 << 32) + number
+
+    run = load_events(tmp_path, capture(0, net), events)
+
+    assert found(run, "op_id") == op_ids
+
+
 def test_copies_have_one_word(tmp_path: Path) -> None:
     run = load_events(
         tmp_path, launch(0, 9, name=BEGIN, dur=0.1), op("aten::copy_", 1, 2),
