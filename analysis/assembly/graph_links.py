@@ -192,11 +192,11 @@ class GraphLinks:
         if not count:
             return found
         columns = {
-            name: nodes.column(name)[used]
+            name: nodes.at(name, used)
             for name in (*OP_TEXTS, *OP_NUMBERS, *IDS, "recorded_id", "kernel")
         }
         for name in CALLS:
-            columns[name] = first_of_call(nodes.column(name)[used], np.ones(count, bool))
+            columns[name] = first_of_call(nodes.at(name, used), np.ones(count, bool))
         columns |= {
             "candidates": np.ones(count, np.int64),
             "file": np.full(count, self._files[self._finder.file]),

@@ -100,7 +100,7 @@ class Matcher:
     """Finds the candidates of replays among templates."""
 
     def __init__(self, templates: Templates) -> None:
-        self._nodes = templates.nodes
+        self._nodes, self._known = templates.nodes, templates.windows
         self._captures = [each for each in templates.each if each.is_capture and len(each)]
         self._eager = [each for each in templates.each if not each.is_capture]
         self._words = self._nodes.column("kernel")
@@ -119,16 +119,14 @@ class Matcher:
             found[len(each)].append(each)
         return found
 
-    @cached_property
-    def _windows(self) -> list[tuple[Template, WordWindows, Int]]:
-        """The sums of each eager stretch, and hashes of all that is known of its nodes."""
-        found = []
-        names = ("kernel", "size", "stream", *OP_TEXTS, *OP_NUMBERS)
-        for each in self._eager:
-            rows = slice(each.first, each.end)
-            columns = [self._nodes.column(name)[rows] for name in names]
-            found.append((each, WordWindows(self._words[rows]), mixed(*columns).view(np.int64)))
-        return found
+    def _windows(self, eager: Template) -> tuple[WordWindows, Int]:
+        """Return the sums of an eager stretch, and hashes of all that is known of its nodes."""
+        if eager.first not in self._known:
+            rows = slice(eager.first, eager.end)
+            names = ("kernel", "size", "stream", *OP_TEXTS, *OP_NUMBERS)
+            hashes = mixed(*(self._nodes.at(name, rows) for name in names)).view(np.int64)
+            self._known[eager.first] = WordWindows(self._words[rows]), hashes
+        return self._known[eager.first]
 
     def match(self, replays: Sequence[ReplayedGraph]) -> list[Match]:
         """Return the candidates of each of these distinct replays."""
@@ -201,7 +199,8 @@ class Matcher:
                 by_length[len(replay)].append(at)
         for length, places in by_length.items():
             wanted = np.array([sum_of(replays[at].words) for at in places], np.uint64)
-            for template, windows, hashes in self._windows:
+            for template in self._eager:
+                windows, hashes = self._windows(template)
                 for number, begins in windows.of_sum(length, wanted):
                     distinct = equal_stretches(hashes.view(np.uint64), begins, length)
                     at = places[number]
@@ -212,11 +211,10 @@ class Matcher:
         self, replay: ReplayedGraph, template: Template, begins: Iterable[int]
     ) -> list[Fit]:
         streams = replay.in_streams(replay.words)
-        stream_of = self._nodes.column("stream")
         candidates = []
         for begin in begins:
             rows = np.arange(template.first + begin, template.first + begin + len(replay))
-            found = by_stream(streams, rows, stream_of[rows], self._words[rows])
+            found = by_stream(streams, rows, self._nodes.at("stream", rows), self._words[rows])
             if found is not None:
                 candidates.append(Fit(template, np.concatenate(found)))
         return candidates
