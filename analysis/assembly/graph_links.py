@@ -386,13 +386,16 @@ class GraphLinks:
             column[rows] = values
             columns[name] = column
         for name in CALLS:
-            call = self.number(name, node)
-            has = call != NO_ID
-            key = combine_keys(found.launch[rows[has]], call[has])
-            least = np.full(int(key.max(initial=-1)) + 1, len(found))
-            np.minimum.at(least, key, rows[has])
+            calls, call = self.numbers(name), self.number(name, node)
+            size = np.bincount(calls[calls != NO_ID], minlength=self._count)
+            nodes = lookup(size, np.maximum(call, -1), 0)
             column = getattr(found, name).astype(np.int64)
-            column[rows[has]] = least[key]
+            column[rows[nodes == 1]] = rows[nodes == 1]
+            several = nodes > 1
+            key = combine_keys(found.launch[rows[several]], call[several])
+            least = np.full(int(key.max(initial=-1)) + 1, len(found))
+            np.minimum.at(least, key, rows[several])
+            column[rows[several]] = least[key]
             columns[name] = column
         return replace(found, **columns)
 

@@ -120,6 +120,9 @@ def _same(nodes: NodeTable, candidates: Sequence[Fit], is_known: Bool) -> dict[s
         agrees = is_known.copy()
         for other in calls[1:]:
             agrees &= other == calls[0]
+        # A call that not all say to have the same nodes shares its counts in another way.
+        disputed = is_known & ~agrees
+        agrees &= ~np.any([np.isin(each, each[disputed]) for each in calls], axis=0)
         found[name] = np.where(agrees, calls[0], NO_ID)
     # Counts of an op that not all say to be the one have no kernels to be shared among.
     shared = found["cost_call"] != NO_ID

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 
 _EVENT: Final = ("rank", "start_ns", "dur_ns", "pid", "tid")
 _WORK: Final = ("kernel_id", "device", "stream", "start_ns", "dur_ns", "launch_id", "op_id")
-_NODE: Final = ("kernel_id", "graph_node", "device", "start_ns", "dur_ns")
+_NODE: Final = ("kernel_id", "graph_node")
+_ENDED: Final = ("graph_node", "device", "start_ns", "dur_ns")
 _OPS: Final = ("op_id", "op", "source", "layer", "start_ns", "dur_ns", "pid", "tid")
 INPUT: Final = {
     "kernels": ("rank", *_WORK, "launch_ns"),
@@ -170,13 +171,11 @@ class _GraphNodes(NamedTuple):
             return None
         parts = [part for name in ("kernels", "copies") for part in chunks_of(tables[name], _NODE)]
         known = [part.filter(pc.is_valid(part["graph_node"])) for part in parts]
-        ids, node, device, start, time = (
+        ids, node = (
             np.concatenate([int_column(part, name, -1) for part in known]) for name in _NODE
         )
         order = np.argsort(ids)
-        lost = np.flatnonzero(lookup(int_column(nodes, "lost_after", 0), node, 0) > 0)
-        ended = set(zip(device[lost].tolist(), (start + time)[lost].tolist(), strict=True))
-        return cls(ids[order], node[order], nodes, ended)
+        return cls(ids[order], node[order], nodes, set(_ended_before_lost(tables, nodes)))
 
     def named(self, rows: pa.Table) -> pa.Table:
         """Return idle time of a device, before nodes of graphs, with op, source and layer of these.
@@ -203,6 +202,18 @@ class _GraphNodes(NamedTuple):
         code, notes = code_column(rows, "note")
         column = text_array((np.where(is_noted, len(notes), code), [*notes, LOST_NODE]))
         return rows.set_column(rows.column_names.index("note"), "note", column)
+
+
+def _ended_before_lost(
+    tables: Mapping[str, ChunkedTable], nodes: pa.Table
+) -> Iterator[tuple[int, int]]:
+    """Yield on which device, and when, a node ended after which the recording lacks one."""
+    is_lost = int_column(nodes, "lost_after", 0) > 0
+    parts = (part for name in ("kernels", "copies") for part in chunks_of(tables[name], _ENDED))
+    for part in parts if is_lost.any() else ():
+        own = part.filter(pa.array(lookup(is_lost, int_column(part, "graph_node", -1), 0) > 0))
+        device, start, time = (int_column(own, name, -1) for name in _ENDED[1:])
+        yield from zip(device.tolist(), (start + time).tolist(), strict=True)
 
 
 _BEFORE_NODES: Final = ("graph_gap", "kernel_gap", "stream_wait", "launch_latency")

@@ -28,7 +28,7 @@ from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.line_ops import OpsAtLines
 from pyprof2.analysis.time.line_steps import HostTimes, StepOps, cut_steps, find_steps
 from pyprof2.analysis.time.step_windows import only_steps
-from pyprof2.columns import combine_keys, groups_of, lookup, narrow, row_of, short
+from pyprof2.columns import combine_keys, groups_of, lookup, narrow, short
 from pyprof2.recording import TextCodes, has_text, int_column
 
 if TYPE_CHECKING:
@@ -57,11 +57,12 @@ _FEW: Final = 1 << 14
 """So many rows are held at least until they are added up with those before them."""
 _WORK: Final = (
     "start_ns", "dur_ns", "launch_ns", "device", "step", "op_id", "source", "flops", "bytes",
-    "cost_status", "tensor_core", "kernel_id", "graph_node",
+    "cost_status", "tensor_core",
 )  # fmt: skip
+_NODE: Final = ("kernel_id", "graph_node")
 INPUT: Final = {
-    "kernels": _WORK,
-    "copies": _WORK,
+    "kernels": (*_WORK, *_NODE),
+    "copies": (*_WORK, *_NODE),
     "ops": (
         *line_ops.INPUT, "start_ns", "dur_ns", "self_ns", "pid", "tid", "step", "flops", "bytes",
         "cost_status",
@@ -274,30 +275,30 @@ class LineWork:
             return
         place, covered, sources = np.concatenate(self._places), Covered(), RunningCodes()
         of_node = self._place_of(self.nodes(), self._tables["ops"].row_count)
-        replayed = [np.empty((2, 0), np.int64)]
         activities = [self._tables["kernels"], self._tables["copies"]]
-        for parts, _ in in_time_order(activities, [_WORK, _WORK]):
+        columns, of_kernel = _WORK, np.empty(0, np.int32)
+        if len(of_node):
+            columns = (*_WORK, *_NODE)
+            of_kernel = np.full(sum(table.row_count for table in activities), NOWHERE, np.int32)
+        for parts, _ in in_time_order(activities, [columns, columns]):
             work = pa.concat_tables(parts).unify_dictionaries()
-            node = int_column(work, "graph_node", -1)
-            # The op of a node need not be in this store; its line is known nevertheless.
-            own = lookup(place, int_column(work, "op_id", -1), NOWHERE)
-            at = np.where(own == NOWHERE, lookup(of_node, node, NOWHERE), own)
-            is_node = node >= 0
-            ids = int_column(work, "kernel_id", -1)
-            replayed.append(np.stack((ids[is_node], at[is_node])))
+            at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
+            if len(of_node):
+                # The op of a node need not be in this store; its line is known nevertheless.
+                ids, node = (int_column(work, name, -1) for name in _NODE)
+                at = np.where(at == NOWHERE, lookup(of_node, node, NOWHERE), at)
+                of_kernel[ids[node >= 0]] = at[node >= 0]
             source = np.where(at != NOWHERE, -1, sources.add(work, "source"))
             yield _work_rows(work, (at, source), self.steps, covered)
-        known, of_known = np.concatenate(replayed, axis=1)
-        order = np.argsort(known)
         for idle in chunks_of(self._tables["idle"], INPUT["idle"]):
             op_id, time = int_column(idle, "op_id", -1), int_column(idle, "time_ns", 0)
             numbers, start = (int_column(idle, name, NEVER) for name in ("step", "start_ns"))
             step, at = short(self.steps.find(numbers, start)), lookup(place, op_id, NOWHERE)
-            # An op that is none of this store names the time before a node.
-            next_one = row_of(known[order], int_column(idle, "kernel_id", -1))
-            before = lookup(of_known[order], next_one, NOWHERE)
-            is_before = (op_id < 0) & idle["op"].is_valid().to_numpy()
-            at = np.where(is_before, before, at)
+            if len(of_node):
+                # An op that is none of this store names the time before a node.
+                is_before = (op_id < 0) & idle["op"].is_valid().to_numpy()
+                following = np.where(is_before, int_column(idle, "kernel_id", -1), -1)
+                at = np.where(is_before, lookup(of_kernel, following, NOWHERE), at)
             source = np.where((op_id >= 0) | (at != NOWHERE), -1, sources.add(idle, "source"))
             yield LedgerRows(step, _none(step), at, source, {"idle_caused_ns": time})
         self.sources = sources.texts

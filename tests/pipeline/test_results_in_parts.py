@@ -164,7 +164,8 @@ class Made:
         idle = [
             {"start_ns": self.up_to(self.long), "time_ns": 3, "step": self.some(None, 0, 1),
              "op_id": self.some(None, self.up_to(len(self.ops))) if self.ops else None,
-             "op": self.some(None, "aten::mm"), "kernel_id": self.some(None, 0, self.up_to(12)),
+             "op": self.some(None, "aten::mm"),
+             "kernel_id": self.some(None, self.up_to(sum(counts))) if sum(counts) else None,
              "source": self.some(None, "/w/t.py:3", "/w/t.py:9"), "drained": None}
             for _ in range(self.some(0, 9))
         ]  # fmt: skip

@@ -199,6 +199,19 @@ def test_captures_that_fit_alike_give_what_they_agree_on(tmp_path: Path) -> None
     assert "2 of 2 captures, as far as they agree" in found(run, "link_note")[0]
 
 
+def test_a_call_whose_kernels_captures_dispute_has_no_counts(tmp_path: Path) -> None:
+    mm = {"dims": [[2, 3], [3, 4]], "types": F32}
+    whole = [
+        launch(0, 9, name=BEGIN, dur=0.1), op("aten::mm", 1, 5, **mm), captured(2, "gemm"),
+        captured(3, "another_gemm"), launch(8, 10, name=END, dur=0.1),
+    ]  # fmt: skip
+    apart = capture(20, [LINEAR, ("aten::mm", "another_gemm")], **mm)
+
+    run = load_events(tmp_path, whole, apart, replay(100, 1, ["gemm", "another_gemm"]))
+
+    assert found(run, "op", "flops", "call_id") == [("aten::mm", None, None)] * 2
+
+
 def test_captures_of_one_range_are_replayed_in_turn(tmp_path: Path) -> None:
     captures = [capture(20 * at, NET, layer=f"Piece{at}_0") for at in range(4)]
     first = capture(80, [*NET, LINEAR], layer="Last_0")
@@ -503,3 +516,61 @@ def test_calls_of_a_graph_are_calls_of_skylines_report(tmp_path: Path) -> None:
     assert [(each.op, each.forward_ns) for each in report.entries if each.forward_ns] == [
         ("aten::mm", 2000), ("aten::relu", 2000), ("aten::sum", 2000),
     ]  # fmt: skip
+
+
+PIECES = [GUARDED[:5], [*GUARDED[2:5], *GUARDED[:2]]]
+
+
+def test_pieces_without_names_are_judged_together(tmp_path: Path) -> None:
+    captures = [capture(20 * at, piece, named=False) for at, piece in enumerate(PIECES)]
+    order = [1, 0, 1, 0]
+    replays = [
+        replay(200 + 50 * at, at + 1, names(PIECES[piece])) for at, piece in enumerate(order)
+    ]
+
+    run = load_events(tmp_path, *captures, annotation("capture_8_PIECEWISE", -1, 60), *replays)
+    assert found(run, "op") == [name for piece in order for name, _ in PIECES[piece]]
+    # Without the range, five nodes are too few to tell.
+    run = load_events(tmp_path, *captures, *replays)
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
+OWN = ("mine::step", "mine_kernel")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "replays", "known"),
+    [
+        pytest.param([], 1, [], id="of a kind that nobody knows"),
+        pytest.param([2], 1, [], id="by another one of such a kind"),
+        pytest.param([2], 3, [], id="in each replay"),
+    ],
+)
+def test_without_names_a_kernel_that_no_other_call_runs_is_not_known(
+    replaced: list[int], replays: int, known: list[int], tmp_path: Path
+) -> None:
+    net = [*GUARDED[:2], OWN, *GUARDED[2:]]
+    kernels = names(net)
+    for at in replaced:
+        kernels[at] = "yours_kernel"
+
+    run = load_events(
+        tmp_path, capture(0, net, named=False, dims=[[2, 3], [3, 4]], types=F32),
+        *(replay(1000 + 100 * at, at + 1, kernels) for at in range(replays)),
+    )  # fmt: skip
+
+    for at, (op_name, link) in enumerate(found(run, "op", "link")):
+        is_own = at % len(net) == 2 and at not in known
+        expected = (None, "graph") if is_own else (net[at % len(net)][0], "graph_order")
+        assert (op_name, link) == expected
+
+
+def test_without_names_a_kernel_that_like_calls_run_is_known(tmp_path: Path) -> None:
+    net = [*GUARDED[:2], OWN, *GUARDED[2:8], OWN, *GUARDED[8:]]
+
+    run = load_events(
+        tmp_path, capture(0, net, named=False, dims=[[2, 3], [3, 4]], types=F32),
+        replay(1000, 1, names(net)),
+    )  # fmt: skip
+
+    assert found(run, "op") == [name for name, _ in net]
