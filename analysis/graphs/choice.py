@@ -112,7 +112,8 @@ class Regularity:
     def known(self, replay: ReplayedGraph, rows: Int) -> Bool:
         """Return of which nodes the kind of work, or another call that is like it, is a witness."""
         again = [pair[0] >= 0 and self._times[pair] > 1 for pair in self._pairs(replay, rows)]
-        return self._guard.agrees(replay.words, rows) | np.array(again, bool)
+        found: Bool = self._guard.agrees(replay.words, rows) | np.array(again, bool)
+        return found
 
     def _pairs(self, replay: ReplayedGraph, rows: Int) -> list[tuple[int, int, int]]:
         """Return of each node the inputs of its call, its place in the call, and its word."""
@@ -122,7 +123,8 @@ class Regularity:
     def _places(self, rows: Int) -> Int:
         call = self._call[rows]
         begins = np.r_[True, call[1:] != call[:-1]][: len(call)]
-        return np.arange(len(call)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        found: Int = np.arange(len(call)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        return found
 
     def holds(self, replay: ReplayedGraph, rows: Int) -> bool:
         """Return whether nothing speaks against the order."""

@@ -107,7 +107,7 @@ def _heads(rows: pd.DataFrame, of: str, nested: pa.Table | None) -> _Heads:
     codes, names = code_column(nested, name)
     own = codes.astype(np.int64)
     last, place = {OPS: ("op", "op_id"), LINES: ("source", "stack_id")}[of]
-    at = rows[place].astype("Int64").fillna(-1).to_numpy(np.int64)
+    at = np.asarray(rows[place].astype("Int64").fillna(-1), dtype=np.int64)
     if of == OPS:
         node, caller, own = _distinct(own, caller)
         at = lookup(node, at, -1)

@@ -276,9 +276,9 @@ class LineWork:
         place, covered, sources = np.concatenate(self._places), Covered(), RunningCodes()
         of_node = self._place_of(self.nodes(), self._tables["ops"].row_count)
         activities = [self._tables["kernels"], self._tables["copies"]]
-        columns, of_kernel = _WORK, np.empty(0, np.int32)
+        columns, of_kernel = list(_WORK), np.empty(0, np.int32)
         if len(of_node):
-            columns = (*_WORK, *_NODE)
+            columns += _NODE
             of_kernel = np.full(sum(table.row_count for table in activities), NOWHERE, np.int32)
         for parts, _ in in_time_order(activities, [columns, columns]):
             work = pa.concat_tables(parts).unify_dictionaries()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.time.line_work import LedgerRows
+    from pyprof2.columns import TextColumn
 
 
 _SLICE: Final = 1 << 15
@@ -174,14 +175,17 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
 def _joined(ops: LineOps, nodes: LineOps) -> LineOps:
     """Return what ops are, then what nodes of graphs are, whose texts are those of both."""
 
-    def both(one: Int, other: Int) -> Int:
-        return np.concatenate((one, other))
+    def both(name: str) -> Int:
+        found: Int = np.concatenate([getattr(each, name) for each in (ops, nodes)])
+        return found
+
+    def texts(name: str) -> TextColumn:
+        codes, words = zip(*(getattr(each, name) for each in (ops, nodes)), strict=True)
+        return np.concatenate(codes), words[-1]
 
     return LineOps(
-        both(ops.stack, nodes.stack), both(ops.at, nodes.at),
-        (both(ops.call[0], nodes.call[0]), nodes.call[1]),
-        (both(ops.layer[0], nodes.layer[0]), nodes.layer[1]),
-        both(ops.phase, nodes.phase), both(ops.begins, nodes.begins),
+        both("stack"), both("at"), texts("call"), texts("layer"), both("phase"),
+        both("begins").astype(bool),
     )  # fmt: skip
 
 

@@ -200,7 +200,7 @@ def test_captures_that_fit_alike_give_what_they_agree_on(tmp_path: Path) -> None
 
 
 def test_a_call_whose_kernels_captures_dispute_has_no_counts(tmp_path: Path) -> None:
-    mm = {"dims": [[2, 3], [3, 4]], "types": F32}
+    mm: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": F32}
     whole = [
         launch(0, 9, name=BEGIN, dur=0.1), op("aten::mm", 1, 5, **mm), captured(2, "gemm"),
         captured(3, "another_gemm"), launch(8, 10, name=END, dur=0.1),
@@ -491,15 +491,15 @@ def test_lines_have_the_time_of_kernels_whose_ops_are_in_another_recording(tmp_p
     run = load(parse(recording, captures=[path]))
 
     lines = run.lines()
+    columns = ["time_ns", "forward_ns", "count", "idle_caused_ns"]
+    at = {row["name"]: [row[name] for name in columns] for row in lines.to_dict("records")}
     assert lines["name"].tolist()[:5] == [
         "net/model.py", "net/model.py:12", "aten::mm", "aten::relu", "aten::sum",
     ]  # fmt: skip
-    columns = ["time_ns", "forward_ns", "count", "idle_caused_ns"]
-    at = lines.set_index("name")[columns]
-    assert at.loc["net/model.py:12"].tolist() == [3000, 3000, 3, 11_000]
+    assert at["net/model.py:12"] == [3000, 3000, 3, 11_000]
     # The launch of the graph takes 9 us, and 1 us passes before each of the other nodes.
-    assert at.loc["aten::relu"].tolist() == [1000, 1000, 1, 1000]
-    assert at.loc["(no op)", "time_ns"] == 0
+    assert at["aten::relu"] == [1000, 1000, 1, 1000]
+    assert at["(no op)"][0] == 0
     assert "no source lines" not in set(run.check()["finding"])
 
 
@@ -516,6 +516,27 @@ def test_calls_of_a_graph_are_calls_of_skylines_report(tmp_path: Path) -> None:
     assert [(each.op, each.forward_ns) for each in report.entries if each.forward_ns] == [
         ("aten::mm", 2000), ("aten::relu", 2000), ("aten::sum", 2000),
     ]  # fmt: skip
+
+
+def test_without_names_few_nodes_tell_nothing(tmp_path: Path) -> None:
+    few = GUARDED[:5]
+
+    run = load_events(tmp_path, capture(0, few, named=False), replay(1000, 1, names(few)))
+
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
+def test_without_names_calls_that_are_alike_run_the_same_kernel(tmp_path: Path) -> None:
+    net = GUARDED * 2
+    kernels = names(net)
+    kernels[5] = "another_gemm"
+
+    run = load_events(
+        tmp_path, capture(0, net, named=False, dims=[[2, 3], [3, 4]], types=F32),
+        replay(1000, 1, kernels),
+    )  # fmt: skip
+
+    assert set(found(run, "link", "op")) == {("graph", None)}
 
 
 PIECES = [GUARDED[:5], [*GUARDED[2:5], *GUARDED[:2]]]
@@ -539,30 +560,26 @@ OWN = ("mine::step", "mine_kernel")
 
 
 @pytest.mark.parametrize(
-    ("replaced", "replays", "known"),
+    ("name", "replays"),
     [
-        pytest.param([], 1, [], id="of a kind that nobody knows"),
-        pytest.param([2], 1, [], id="by another one of such a kind"),
-        pytest.param([2], 3, [], id="in each replay"),
+        pytest.param("mine_kernel", 1, id="of a kind that nobody knows"),
+        pytest.param("yours_kernel", 1, id="another one"),
+        pytest.param("yours_kernel", 3, id="in each replay"),
     ],
 )
 def test_without_names_a_kernel_that_no_other_call_runs_is_not_known(
-    replaced: list[int], replays: int, known: list[int], tmp_path: Path
+    name: str, replays: int, tmp_path: Path
 ) -> None:
     net = [*GUARDED[:2], OWN, *GUARDED[2:]]
-    kernels = names(net)
-    for at in replaced:
-        kernels[at] = "yours_kernel"
+    kernels = [name if each == "mine_kernel" else each for each in names(net)]
 
     run = load_events(
         tmp_path, capture(0, net, named=False, dims=[[2, 3], [3, 4]], types=F32),
         *(replay(1000 + 100 * at, at + 1, kernels) for at in range(replays)),
     )  # fmt: skip
 
-    for at, (op_name, link) in enumerate(found(run, "op", "link")):
-        is_own = at % len(net) == 2 and at not in known
-        expected = (None, "graph") if is_own else (net[at % len(net)][0], "graph_order")
-        assert (op_name, link) == expected
+    expected = [(None, "graph") if each == OWN else (each[0], "graph_order") for each in net]
+    assert found(run, "op", "link") == expected * replays
 
 
 def test_without_names_a_kernel_that_like_calls_run_is_known(tmp_path: Path) -> None:
