@@ -188,6 +188,23 @@ def test_where_a_third_thread_launches_meanwhile_neither_is_told(tmp_path: Path)
     assert found(run, "link") == ["graph"] * 3
 
 
+def test_launches_of_another_process_are_not_captured(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, capture(0, NET), captured(2.2, "gemm", pid=4711), replay(100, 1, names(NET))
+    )
+
+    assert found(run, "op") == ["aten::mm", "aten::relu", "aten::sum"]
+
+
+def test_of_two_captures_that_one_thread_begins_neither_is_known(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, launch(-1, 70, name=BEGIN, dur=0.1), capture(0, NET),
+        launch(20, 71, name=END, dur=0.1), replay(100, 1, names(NET)),
+    )  # fmt: skip
+
+    assert found(run, "link") == ["graph"] * 3
+
+
 def test_captures_that_fit_alike_give_what_they_agree_on(tmp_path: Path) -> None:
     run = load_events(
         tmp_path, capture(0, NET, layer="First_0"), capture(20, NET, layer="Second_0"),
@@ -286,6 +303,14 @@ def test_a_recording_that_lacks_a_node_has_the_others(tmp_path: Path) -> None:
     assert found(run, "link") == ["graph_names", "graph", "graph_names"]
 
 
+def test_a_recording_that_lacks_more_than_a_hundredth_has_none(tmp_path: Path) -> None:
+    net = [*NET, RELU, LINEAR]
+
+    run = load_events(tmp_path, capture(0, net), replay(100, 1, names(net)[:3]))
+
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
 def test_streams_of_a_replay_are_told_by_their_words(tmp_path: Path) -> None:
     run = load_events(
         tmp_path, capture(0, [LINEAR, RELU, LINEAR, SUM]),
@@ -375,6 +400,16 @@ def test_an_eager_stretch_of_the_same_words_explains_a_replay(
         assert all((row[2] is not None) == signature for row in replayed)
 
 
+def test_an_eager_stretch_of_two_kernels_explains_nothing(tmp_path: Path) -> None:
+    events = [each for each in _eager(0, 100, 36) if "sum" not in each["name"]]
+    kernels = [each["name"] for each in events if each.get("cat") == "kernel"]
+
+    run = load_events(tmp_path, events, replay(1000, 1, kernels, grid=[4, 1, 1], block=[64, 1, 1]))
+
+    assert len(kernels) > 16
+    assert found(run, "link")[-len(kernels) :] == ["graph"] * len(kernels)
+
+
 def test_a_warm_up_lends_its_names_to_a_capture_without_names(tmp_path: Path) -> None:
     events = _eager(0, 100, 3)
     for event in events:
@@ -386,6 +421,46 @@ def test_a_warm_up_lends_its_names_to_a_capture_without_names(tmp_path: Path) ->
     assert found(run, "link", "op")[-3:] == [
         ("graph_names", "aten::mm"), ("graph_names", "aten::relu"), ("graph_names", "aten::sum"),
     ]  # fmt: skip
+
+
+def test_warm_ups_that_differ_lend_no_names(tmp_path: Path) -> None:
+    others = _eager(20, 200, 3)
+    for event in others:
+        event["name"] = event["name"].replace("relu_kernel", "another_kernel")
+
+    run = load_events(
+        tmp_path, _eager(0, 100, 3), others, capture(50, NET, named=False),
+        replay(1000, 1, names(NET)),
+    )  # fmt: skip
+
+    assert found(run, "link")[-3:] == ["graph"] * 3
+
+
+def test_of_equal_neighbours_in_which_a_size_differs_none_is_known(tmp_path: Path) -> None:
+    net = [LINEAR, LINEAR, RELU, SUM] * 5
+    events: list[Event] = []
+    for place, (name, of_kernel) in enumerate(net):
+        at = 2.0 * place
+        events += [
+            op(name, at, 1.5),
+            *launched(at, 100 + place, at=at + 500, dur=1, name=of_kernel),
+        ]
+        events[-1]["args"] |= {"grid": [4, 1, 1], "block": [64, 1, 1]}
+    replayed = replay(1000, 1, names(net), grid=[4, 1, 1], block=[64, 1, 1])
+    replayed[1]["args"]["grid"] = [5, 1, 1]
+
+    run = load_events(tmp_path, events, replayed)
+
+    assert found(run, "op")[-20:] == [None, None, *(name for name, _ in net[2:])]
+
+
+def test_a_warm_up_in_another_order_lends_no_names(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, _eager(0, 100, 3), capture(50, [RELU, LINEAR, SUM], named=False),
+        replay(1000, 1, names([RELU, LINEAR, SUM])),
+    )  # fmt: skip
+
+    assert found(run, "link")[-3:] == ["graph"] * 3
 
 
 GUARDED = [
