@@ -258,6 +258,8 @@ class Marker:
 WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
 """The marker around the steps that a recorder was asked for."""
 
+CAPTURES: Final = "capture_traces"
+"""Beside a recording, the folder of those that were made while graphs were captured."""
 DEVICES_KEY: Final = "pyprof2_devices"
 """The key of a memory snapshot under which `pyprof2 capture` puts what is used of each device."""
 

@@ -15,6 +15,7 @@ Dtypes have short names: `f32`, `bf16`, `i64`.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -142,6 +143,17 @@ def format_text(item: Input) -> str:
             return f"{shape} {item.dtype}" if item.dtype else shape
         case _:
             return f"({', '.join(format_text(part) for part in item)})"
+
+
+_TENSOR: Final = re.compile(r"\[([\d,]*)\] (\w+)")
+
+
+def tensors_in(signature: str) -> list[Tensor]:
+    """Return the tensors of a signature that have a dtype; see `format_signature`."""
+    return [
+        Tensor(tuple(int(size) for size in shape.split(",") if size), dtype)
+        for shape, dtype in _TENSOR.findall(signature)
+    ]
 
 
 DTYPE_BITS: Final = {

@@ -438,6 +438,11 @@ GRAPH_NODES: Final = Table(
         Column("file", TEXT, "The recording that the launch is in; null: several files'."),
         Column("capture", pa.int64(), "Which capture of its file, from 1; null: none, or several."),
         Column("node", pa.int64(), "Which launch of it, from 0; null: which it is is not known."),
+        Column(
+            "lost_after",
+            pa.int64(),
+            "How many nodes that the recording lacks come after this one; null: not known.",
+        ),
         Column("candidates", pa.int64(), "How many captures or stretches it may be of."),
         Column("sizes_equal", pa.int64(), "How many sizes of its replay are equal on both sides."),
         Column("sizes_known", pa.int64(), "How many sizes of its replay both sides recorded."),

@@ -21,7 +21,8 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
     """Return rows of axis `kernel`, as `Run.rows` does.
 
     What a row leaves out is null, except `rank` and `span` 0, `dur_ns` 1000, and `kernel_id` and
-    `start_ns`, which count up. `library`, `stack`, `other_sequence_nrs` and `rate_ns` may be given.
+    `start_ns`, which count up. `library`, `stack`, `other_sequence_nrs`, `call_id` and `rate_ns`
+    may be given.
     """
     full: list[dict[str, Any]] = []
     start = 0
@@ -35,11 +36,13 @@ def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
         "library",
         "stack",
         "other_sequence_nrs",
+        "call_id",
     }
     if unknown:
         msg = f"no such columns: {sorted(unknown)}"
         raise ValueError(msg)
-    wanted = [column for column in KERNELS.columns if column.name in PROFILE_COLUMNS]
+    names = {*PROFILE_COLUMNS, "call_id"}
+    wanted = [column for column in KERNELS.columns if column.name in names]
     wanted.append(Column("library", TEXT, "Package of `library_source`."))
     wanted.append(Column("stack", TEXT, "Lines that led to it."))
     wanted.append(Column("other_sequence_nrs", TEXT, "Sequence numbers around it."))

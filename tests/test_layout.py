@@ -79,7 +79,15 @@ def _modules() -> dict[str, Path]:
 MODULES: Final = _modules()
 RECORDERS: Final = {
     f"pyprof2.capture.{name}"
-    for name in ("entry_points", "on_cpu", "recorders", "run_entry", "window")
+    for name in (
+        "entry_points",
+        "graph_captures",
+        "on_cpu",
+        "outputs",
+        "recorders",
+        "run_entry",
+        "window",
+    )
 }
 """What runs in the recorded process; the rest of `capture` starts that process, without torch."""
 RECORDING: Final = [

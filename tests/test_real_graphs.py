@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -158,6 +159,12 @@ def _lost_and_added(replay: Replay, seed: int) -> None:
     replay.insert((seed * 3) % len(replay.kernels), "another_kernel")
 
 
+def _on_two_streams(replay: Replay, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for kernel, other in zip(replay.kernels, rng.random(len(replay.kernels)), strict=True):
+        kernel["args"]["stream"] = int(other < 0.3)
+
+
 def _halved(replay: Replay, _: int) -> None:
     for _ in range(len(replay.kernels) // 2):
         replay.drop(0)
@@ -172,6 +179,7 @@ DAMAGE: Final[dict[str, Callable[[Replay, int], None]]] = {
     "one replaced": _replaced,
     "one lost, one added": _lost_and_added,
     "other library version": _other_library,
+    "on two streams": _on_two_streams,
     "half of it": _halved,
 }
 
@@ -192,13 +200,32 @@ def test_damage_makes_no_wrong_column(
 
         found = explained(replay, templates, tmp_path)
 
-        if damage == "one replaced" and names == "no names":
-            # Of a kernel that alone has its kind of inputs, nothing tells that it is another one.
-            found = found[found["truth"] >= 0]
         assert wrong(found, whole) == 0
         if damage == "a node lost" and names == "names":
             assert found["op"].notna().mean() > 0.99
             assert "lacks 1 node of the graph" in found["note"].iloc[0]
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("at", [0, 100, -1])
+def test_a_launch_outside_of_the_graph_makes_no_wrong_column(
+    pairs: dict[str, Pair], name: str, at: int, tmp_path: Path
+) -> None:
+    pair = pairs[name]
+    whole = explained(Replay.of(pair.replay), pair.templates, tmp_path)
+    for kernel in ("another_kernel", None):
+        capture = copy.deepcopy(pair.capture)
+        own = captured_launches(capture)[at]
+        planted = copy.deepcopy(own) | {"ts": float(own["ts"]) + 0.001}
+        planted["args"] |= {"correlation": 10**9, "kernel": kernel or own["args"]["kernel"]}
+        capture["traceEvents"].append(planted)
+        templates = templates_of(write_document(capture, tmp_path / "capture.json"), tmp_path)
+
+        found = explained(Replay.of(pair.replay), templates, tmp_path)
+
+        assert wrong(found, whole) == 0
+        assert found["op"].notna().mean() > 0.99
 
 
 @pytest.mark.minutes
@@ -289,6 +316,32 @@ EAGER: Final = (
 """The eager recordings of several steps."""
 ABSTAINS: Final = ("hta_sampled_r0",)
 """Its steps race: threads launch in another order."""
+ABSTAINED: Final = {
+    "which of the graph's equal nodes it is is not known",
+    "no stretch of launches outside of graphs is its N nodes",
+}
+
+
+@pytest.mark.minutes
+def test_streams_that_are_merged_make_no_wrong_column(shared: Path, tmp_path: Path) -> None:
+    path = shared / "traces" / "kineto" / "hta_diff_control_a100.json.gz"
+    document, _ = graphify(read_document(path))
+    for each in document["traceEvents"]:
+        if each.get("args", {}).get("correlation", 0) >= 10**9 and "stream" in each["args"]:
+            each["args"]["stream"] = 7
+    truth = activities(parse(path, tmp_path / "eager.pyprof2"))
+    replays = write_document(document, tmp_path / "replays.json")
+
+    found = activities(parse(replays, tmp_path / "replays.pyprof2"))
+
+    columns = ["start_ns", "dur_ns", "kernel"]
+    found, truth = (each.sort_values(columns, ignore_index=True) for each in (found, truth))
+    assert found["start_ns"].tolist() == truth["start_ns"].tolist()
+    replayed = found["link"].astype(str).str.startswith("graph")
+    for column in ("op", "layer", "source", "direction"):
+        given = found.loc[replayed, column].astype(object)
+        known = given.notna()
+        assert (given[known] == truth.loc[replayed, column].astype(object)[known]).all()
 
 
 @pytest.mark.minutes
@@ -313,9 +366,10 @@ def test_steps_that_become_replays_have_the_ops_of_the_step_before(
         expected = truth.loc[replayed, column].astype(object)
         known = given.notna()
         assert (given[known] == expected[known]).all()
-        if name not in ABSTAINS and column == "op":
-            assert known.sum() >= 0.975 * expected.notna().sum()
-    if name in ABSTAINS:
-        assert found.loc[replayed, "op"].isna().all()
-        assert found.loc[replayed, "link_note"].notna().all()
+        if column == "op":
+            # What is not known says why; streams that do the same are not told apart.
+            why = found.loc[replayed, "link_note"].astype(object)[~known & expected.notna()]
+            assert set(why.str.replace(r"[\d,]+", "N", regex=True)) <= ABSTAINED
+            least = 0 if name in ABSTAINS else 0.975
+            assert known.sum() >= least * expected.notna().sum()
     assert found["dur_ns"].sum() == truth["dur_ns"].sum()

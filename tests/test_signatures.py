@@ -19,6 +19,7 @@ from pyprof2.signatures import (
     format_signature,
     nbytes,
     parse_inputs,
+    tensors_in,
 )
 
 SHAPES = st.lists(st.integers(0, 2**40), max_size=4).map(tuple)
@@ -92,6 +93,13 @@ def test_the_json_has_the_documented_form(inputs: tuple[Input, ...], text: str) 
 )  # fmt: skip
 def test_a_person_reads_shapes_and_types(inputs: tuple[Input, ...], text: str) -> None:
     assert format_signature(OpCall("aten::f", inputs)) == f"aten::f({text})"
+
+
+def test_tensors_come_back_from_a_signature() -> None:
+    mat, none = Tensor((2, 3), "f16"), Tensor((), "f32")
+    inputs = (mat, None, Scalar([4, 5]), (none, mat), Tensor((7,)), Scalar(value=True))
+
+    assert tensors_in(format_signature(OpCall("aten::f", inputs))) == [mat, none, mat]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from pyprof2.analysis.graphs.nodes import (
     Templates,
 )
 from pyprof2.analysis.graphs.sequences import (
+    NO_PLACE,
     group_equal,
     mixed,
     ordered_hashes,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.assembly.linked import Linked, SharedFindings
     from pyprof2.analysis.graphs.choice import Chosen
-    from pyprof2.analysis.graphs.matching import Match
+    from pyprof2.analysis.graphs.matching import Fit
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.linking.kernels import LinkedActivities
     from pyprof2.columns import TextColumn
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _BY_ORDER: Final = "order only, names were not recorded at capture:"
 _BY_ID: Final = "the id of the node leads to the launch that was captured"
 _UNSURE_NODE: Final = "which of the graph's equal nodes it is is not known"
+_UNSURE_KIND: Final = "order only, and neither its kind of work nor a call like it is a witness"
 _NOTHING_KNOWN: Final = "one launch replays a whole graph: its ops ran when it was captured"
 
 
@@ -64,6 +66,7 @@ class _Replays(NamedTuple):
         word, size: of each row, as codes of the table of nodes.
         is_copy: of each row.
         stream: of each row, from 0 in order of their begin.
+        node_id: of each row, the number of its node in its graph, from 1; 0: not recorded.
     """
 
     rows: Int
@@ -74,6 +77,7 @@ class _Replays(NamedTuple):
     size: Int
     is_copy: Bool
     stream: Int
+    node_id: Int
 
     def at(self, number: int) -> ReplayedGraph:
         """Return the nodes of one replay."""
@@ -82,8 +86,14 @@ class _Replays(NamedTuple):
         ends = np.flatnonzero(np.r_[stream[1:] != stream[:-1], True]) + 1
         order = np.empty(len(place), np.int64)
         order[np.argsort(place, kind="stable")] = np.arange(len(place))
+        ids = self.node_id[rows]
+        by_id = np.argsort(ids, kind="stable")
+        grows = np.diff(ids) > 0
+        grows[ends[:-1] - 1] = True
+        if (ids <= 0).any() or not grows.all() or (np.diff(ids[by_id]) == 0).any():
+            by_id = by_id[:0]
         return ReplayedGraph(
-            self.word[rows], self.size[rows], self.is_copy[rows].astype(np.int64), order,
+            self.word[rows], self.size[rows], self.is_copy[rows].astype(np.int64), order, by_id,
             tuple(ends.tolist()),
         )  # fmt: skip
 
@@ -137,12 +147,15 @@ class GraphLinks:
         if not len(replays.first):
             return found
         hashes = ordered_hashes(
-            mixed(replays.word, replays.size, replays.stream), replays.first, replays.length
+            mixed(replays.word, replays.size, replays.stream, replays.node_id),
+            replays.first,
+            replays.length,
         )
         groups = group_equal(hashes, replays.length)
         distinct = [replays.at(number) for number in groups.first.tolist()]
         matches = Matcher(self.templates).match(distinct)
-        choice = Choice(self.templates, distinct, matches, self._rank)
+        counts = np.bincount(groups.which)
+        choice = Choice(self.templates, distinct, matches, counts, self._rank)
         batch = self._batches(linked, replays.launch)
         process = linked.threads.process(linked.launches.thread[replays.launch])
         chosen: dict[int, Chosen] = {}
@@ -155,8 +168,9 @@ class GraphLinks:
         for at, which in enumerate(groups.which.tolist()):
             each = chosen[at]
             if (which, each) not in known:
+                fits = [choice.fit(which, place) for place in each.candidates]
                 known[which, each] = self._explained(
-                    distinct[which], matches[which], each, choice.reasons[which], shared
+                    distinct[which], fits, each, choice.reasons[which], shared
                 )
             explained.append(known[which, each])
         return self._spread(found, replays, explained)
@@ -178,15 +192,15 @@ class GraphLinks:
         if not count:
             return found
         columns = {
-            name: nodes.column(name)[used]
+            name: nodes.at(name, used)
             for name in (*OP_TEXTS, *OP_NUMBERS, *IDS, "recorded_id", "kernel")
         }
         for name in CALLS:
-            columns[name] = first_of_call(nodes.column(name)[used], np.ones(count, bool))
+            columns[name] = first_of_call(nodes.at(name, used), np.ones(count, bool))
         columns |= {
             "candidates": np.ones(count, np.int64),
             "file": np.full(count, self._files[self._finder.file]),
-            **dict.fromkeys(("capture", "node"), np.full(count, NO_ID)),
+            **dict.fromkeys(("capture", "node", "lost_after"), np.full(count, NO_ID)),
             **dict.fromkeys(("sizes_equal", "sizes_known"), np.zeros(count, np.int64)),
         }
         node = self._append(columns, count, shared) + at.reshape(-1)
@@ -211,7 +225,7 @@ class GraphLinks:
             is_replayed &= ~has_ids[found.launch]
             rows = np.flatnonzero(is_replayed & ~found.is_whole_graph)
         rows = rows[np.argsort(found.launch[rows], kind="stable")]
-        table = recording.read("activities", ACTIVE, found.row[rows])
+        table = recording.read("activities", (*ACTIVE, "graph_node_id"), found.row[rows])
         stream = int_column(table, "stream", NO_ID)
         launch = found.launch[rows]
         if len(rows) and stream.min() != stream.max():
@@ -231,6 +245,7 @@ class GraphLinks:
         return _Replays(
             rows, first, length, launch[first], nodes.codes("kernel", work.word),
             nodes.codes("size", work.size), work.is_copy, count - np.repeat(count[first], length),
+            _node_numbers(int_column(table, "graph_node_id", 0)),
         )  # fmt: skip
 
     @staticmethod
@@ -248,16 +263,15 @@ class GraphLinks:
     def _explained(
         self,
         replay: ReplayedGraph,
-        match: Match,
+        candidates: Sequence[Fit],
         chosen: Chosen,
         reason: str,
         shared: SharedFindings,
     ) -> _Explained:
-        if not chosen.candidates:
+        if not candidates:
             nothing = np.zeros(len(replay), bool)
             why = self.notes[reason or _NOTHING_KNOWN]
             return _Explained(-1, nothing, LINKS.index("graph"), why)
-        candidates = [match.candidates[at] for at in chosen.candidates]
         agreed = agreement(self.templates.nodes, replay, candidates, chosen.batch_agrees)
         note = self._note(agreed)
         first = self._add_rows(replay, agreed, shared)
@@ -315,6 +329,7 @@ class GraphLinks:
                 count, alone.number if alone is not None and alone.is_capture else NO_ID
             ),
             "node": node,
+            "lost_after": _lost_after(agreed),
             "candidates": np.full(count, len(templates)),
             "sizes_equal": np.full(count, agreed.sizes[0]),
             "sizes_known": np.full(count, agreed.sizes[1]),
@@ -351,7 +366,10 @@ class GraphLinks:
         node = np.where(known, np.repeat(first, length) + place, -1)
         links, notes = np.repeat(link, length), np.repeat(note, length)
         unsure = ~known & (np.repeat(first, length) >= 0)
-        links[unsure], notes[unsure] = LINKS.index("graph"), self.notes[_UNSURE_NODE]
+        by_order = links == LINKS.index(BY_ORDER)
+        notes[unsure & ~by_order] = self.notes[_UNSURE_NODE]
+        notes[unsure & by_order] = self.notes[_UNSURE_KIND]
+        links[unsure] = LINKS.index("graph")
         self._count_facts(length, link, note, known)
         return self._with_nodes(found, replays.rows, node, links, notes)
 
@@ -368,13 +386,16 @@ class GraphLinks:
             column[rows] = values
             columns[name] = column
         for name in CALLS:
-            call = self.number(name, node)
-            has = call != NO_ID
-            key = combine_keys(found.launch[rows[has]], call[has])
-            least = np.full(int(key.max(initial=-1)) + 1, len(found))
-            np.minimum.at(least, key, rows[has])
+            calls, call = self.numbers(name), self.number(name, node)
+            size = np.bincount(calls[calls != NO_ID], minlength=self._count)
+            nodes = lookup(size, np.maximum(call, -1), 0)
             column = getattr(found, name).astype(np.int64)
-            column[rows[has]] = least[key]
+            column[rows[nodes == 1]] = rows[nodes == 1]
+            several = nodes > 1
+            key = combine_keys(found.launch[rows[several]], call[several])
+            least = np.full(int(key.max(initial=-1)) + 1, len(found))
+            np.minimum.at(least, key, rows[several])
+            column[rows[several]] = least[key]
             columns[name] = column
         return replace(found, **columns)
 
@@ -435,8 +456,30 @@ class GraphLinks:
         return pa.table(columns)
 
 
+def _node_numbers(node_id: Int) -> Int:
+    """Return the numbers of nodes in their graphs, from 1; 0 where no id is recorded.
+
+    The number of the graph, which stands above them, is another one for each executable.
+    """
+    return np.where(node_id > 0, (node_id & 0xFFFF_FFFF) + 1, 0)
+
+
+def _lost_after(agreed: Agreed) -> Int:
+    """Return how many nodes are lacking after each node of a replay; `NO_ID`: not known."""
+    found = []
+    for each in agreed.used:
+        if not each.lost:
+            return np.zeros(len(each.rows), np.int64)
+        following = np.r_[each.rows[1:], each.template.end]
+        known = (each.rows != NO_PLACE) & (following != NO_PLACE)
+        found.append(np.where(known, following - each.rows - 1, NO_ID))
+    agrees = np.all([other == found[0] for other in found], axis=0)
+    return np.where(agrees, found[0], NO_ID)
+
+
 _NODE_NUMBERS: Final = (
-    "capture", "node", "candidates", "sizes_equal", "sizes_known", *COUNTS, "recorded_id",
+    "capture", "node", "lost_after", "candidates", "sizes_equal", "sizes_known", *COUNTS,
+    "recorded_id",
 )  # fmt: skip
 _NODE_COLUMNS: Final = (
     "kernel", "file", "stack_id", *(name for name in OP_TEXTS if name != "stack"), *OP_NUMBERS,

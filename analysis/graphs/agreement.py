@@ -100,7 +100,7 @@ def _null(name: str) -> int:
 def _sizes(nodes: NodeTable, replay: ReplayedGraph, candidate: Fit) -> tuple[Bool, int]:
     """Return at which nodes sizes differ, and how many are known on both sides."""
     rows = candidate.rows
-    size = np.where(rows == NO_PLACE, -1, nodes.column("size")[rows])
+    size = np.where(rows == NO_PLACE, -1, nodes.at("size", rows))
     both = (size >= 0) & (replay.sizes >= 0)
     return both & (size != replay.sizes), int(both.sum())
 
@@ -110,17 +110,19 @@ def _same(nodes: NodeTable, candidates: Sequence[Fit], is_known: Bool) -> dict[s
     rows = [np.where(is_known, each.rows, 0) for each in candidates]
     found = {}
     for name in (*OP_TEXTS, *OP_NUMBERS, *IDS, "recorded_id"):
-        column = nodes.column(name)
-        values = column[rows[0]]
+        values = nodes.at(name, rows[0])
         agrees = is_known.copy()
         for other in rows[1:]:
-            agrees &= column[other] == values
+            agrees &= nodes.at(name, other) == values
         found[name] = np.where(agrees, values, _null(name))
     for name in CALLS:
-        calls = [first_of_call(nodes.column(name)[each], is_known) for each in rows]
+        calls = [first_of_call(nodes.at(name, each), is_known) for each in rows]
         agrees = is_known.copy()
         for other in calls[1:]:
             agrees &= other == calls[0]
+        # A call that not all say to have the same nodes shares its counts in another way.
+        disputed = is_known & ~agrees
+        agrees &= ~np.any([np.isin(each, each[disputed]) for each in calls], axis=0)
         found[name] = np.where(agrees, calls[0], NO_ID)
     # Counts of an op that not all say to be the one have no kernels to be shared among.
     shared = found["cost_call"] != NO_ID

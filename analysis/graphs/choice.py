@@ -7,12 +7,14 @@ one that is not smaller than the replay's was replayed, padded.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pyprof2.analysis.graphs.matching import BY_ORDER
 from pyprof2.analysis.graphs.nodes import COPY_WORD
+from pyprof2.analysis.graphs.sequences import NO_PLACE
 from pyprof2.analysis.hardware.kernel_names import category_by_name
 from pyprof2.columns import combine_keys
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.graphs.matching import Fit, Match, ReplayedGraph
     from pyprof2.analysis.graphs.nodes import Template, Templates
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
 
 LEAST_JUDGED: Final = 10
 """So many nodes whose kind of work is known on both sides decide by themselves."""
@@ -65,6 +67,12 @@ class Guard:
             found.append((int((judged & (own == other)).sum()), int(judged.sum())))
         return np.array(found, np.int64)
 
+    def agrees(self, words: Int, rows: Int) -> Bool:
+        """Return which nodes are of one kind on both sides, that is known."""
+        of_op = self._of_op[rows]
+        found: Bool = (of_op >= 0) & (of_op == self._of_word[words])
+        return found
+
     @staticmethod
     def accepts(tally: Int) -> bool:
         """Whether the order fits, and fits better than any shift of it."""
@@ -78,18 +86,49 @@ class Regularity:
     A node that is replaced, or lost and another one added, keeps the length of a graph: what is
     between them is moved. Then calls that were alike seem to run kernels of which one is rare, and
     nearby the kinds of work fit better one node further on.
+
+    What a call runs that no other call is like may be another kernel, and nothing speaks against
+    it: it is known where its kind of work is that of the op.
     """
 
     def __init__(self, templates: Templates, guard: Guard) -> None:
         nodes = templates.nodes
         self._signature, self._call = nodes.column("signature"), nodes.column("call")
         self._guard = guard
+        self._times: dict[tuple[int, int, int], int] = defaultdict(int)
+
+    def learn(self, replay: ReplayedGraph, fits: Sequence[Fit], count: int) -> None:
+        """Take up which kernels the calls of a replay run.
+
+        Args:
+            replay: its words.
+            fits: its captures that lack names.
+            count: how many replays are equal to it.
+        """
+        # Each capture is one witness, however often it is replayed.
+        for pair in self._pairs(replay, fits[0].rows):
+            self._times[pair] += min(len(fits), count)
+
+    def known(self, replay: ReplayedGraph, rows: Int) -> Bool:
+        """Return of which nodes the kind of work, or another call that is like it, is a witness."""
+        again = [pair[0] >= 0 and self._times[pair] > 1 for pair in self._pairs(replay, rows)]
+        found: Bool = self._guard.agrees(replay.words, rows) | np.array(again, bool)
+        return found
+
+    def _pairs(self, replay: ReplayedGraph, rows: Int) -> list[tuple[int, int, int]]:
+        """Return of each node the inputs of its call, its place in the call, and its word."""
+        columns = self._signature[rows], self._places(rows), replay.words
+        return list(zip(*(each.tolist() for each in columns), strict=True))
+
+    def _places(self, rows: Int) -> Int:
+        call = self._call[rows]
+        begins = np.r_[True, call[1:] != call[:-1]][: len(call)]
+        found: Int = np.arange(len(call)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        return found
 
     def holds(self, replay: ReplayedGraph, rows: Int) -> bool:
         """Return whether nothing speaks against the order."""
-        call, signature = self._call[rows], self._signature[rows]
-        begins = np.r_[True, call[1:] != call[:-1]][: len(call)]
-        place = np.arange(len(call)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        signature, place = self._signature[rows], self._places(rows)
         known = signature >= 0
         kind = combine_keys(signature[known], place[known])
         _, first, pair = np.unique(
@@ -132,8 +171,18 @@ class Choice:
         templates: Templates,
         replays: Sequence[ReplayedGraph],
         matches: Sequence[Match],
+        counts: Int,
         rank: int | None,
     ) -> None:
+        """Look at all distinct replays.
+
+        Args:
+            templates: with all nodes.
+            replays: the distinct ones.
+            matches: of each.
+            counts: how many replays are equal to each.
+            rank: whose.
+        """
         self._templates, self._replays, self._matches = templates, replays, matches
         self._rank, self._guard = rank, Guard(templates)
         self._regularity = Regularity(templates, self._guard)
@@ -141,6 +190,17 @@ class Choice:
         self._tallies: dict[tuple[int, int], Int] = {}
         self._pooled: set[tuple[int, int]] = set()
         self.reasons = [match.reason for match in matches]
+        for replay, match, count in zip(replays, matches, counts.tolist(), strict=True):
+            if match.candidates and match.candidates[0].link == BY_ORDER:
+                self._regularity.learn(replay, match.candidates, count)
+
+    def fit(self, replay: int, at: int) -> Fit:
+        """Return a candidate of a replay, as far as it is known which nodes these are."""
+        found = self._candidate(replay, at)
+        if found.link != BY_ORDER:
+            return found
+        known = self._regularity.known(self._replays[replay], found.rows)
+        return found._replace(rows=np.where(known, found.rows, NO_PLACE))
 
     def choose(self, which: Int, batch: Sequence[int | None]) -> list[Chosen]:
         """Return what is left for each replay of a process, in order of their launches.

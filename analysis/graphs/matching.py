@@ -53,6 +53,8 @@ class ReplayedGraph:
         sizes: grid and block, or bytes, as a code; -1 where not recorded.
         is_copy: whether it is a copy or a fill.
         order: the place of each among all in order of time.
+        by_id: the places in the order of the ids of nodes, where that contradicts no stream; else
+            none.
         ends: where each stream ends.
     """
 
@@ -60,6 +62,7 @@ class ReplayedGraph:
     sizes: Int
     is_copy: Int
     order: Int
+    by_id: Int
     ends: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -97,7 +100,7 @@ class Matcher:
     """Finds the candidates of replays among templates."""
 
     def __init__(self, templates: Templates) -> None:
-        self._nodes = templates.nodes
+        self._nodes, self._known = templates.nodes, templates.windows
         self._captures = [each for each in templates.each if each.is_capture and len(each)]
         self._eager = [each for each in templates.each if not each.is_capture]
         self._words = self._nodes.column("kernel")
@@ -116,16 +119,14 @@ class Matcher:
             found[len(each)].append(each)
         return found
 
-    @cached_property
-    def _windows(self) -> list[tuple[Template, WordWindows, Int]]:
-        """The sums of each eager stretch, and hashes of all that is known of its nodes."""
-        found = []
-        names = ("kernel", "size", "stream", *OP_TEXTS, *OP_NUMBERS)
-        for each in self._eager:
-            rows = slice(each.first, each.end)
-            columns = [self._nodes.column(name)[rows] for name in names]
-            found.append((each, WordWindows(self._words[rows]), mixed(*columns).view(np.int64)))
-        return found
+    def _windows(self, eager: Template) -> tuple[WordWindows, Int]:
+        """Return the sums of an eager stretch, and hashes of all that is known of its nodes."""
+        if eager.first not in self._known:
+            rows = slice(eager.first, eager.end)
+            names = ("kernel", "size", "stream", *OP_TEXTS, *OP_NUMBERS)
+            hashes = mixed(*(self._nodes.at(name, rows) for name in names)).view(np.int64)
+            self._known[eager.first] = WordWindows(self._words[rows]), hashes
+        return self._known[eager.first]
 
     def match(self, replays: Sequence[ReplayedGraph]) -> list[Match]:
         """Return the candidates of each of these distinct replays."""
@@ -162,6 +163,11 @@ class Matcher:
 
     def _equal(self, replay: ReplayedGraph, capture: Template) -> Fit | None:
         words = self._words[capture.first : capture.end]
+        if len(replay.by_id) and np.array_equal(words, replay.words[replay.by_id]):
+            # Nothing promises that ids grow as nodes are captured: so names must be equal, too.
+            rows = np.empty(len(replay), np.int64)
+            rows[replay.by_id] = np.arange(capture.first, capture.end)
+            return Fit(capture, rows)
         if len(replay.ends) == 1:
             if not np.array_equal(words, replay.words):
                 return None
@@ -193,7 +199,8 @@ class Matcher:
                 by_length[len(replay)].append(at)
         for length, places in by_length.items():
             wanted = np.array([sum_of(replays[at].words) for at in places], np.uint64)
-            for template, windows, hashes in self._windows:
+            for template in self._eager:
+                windows, hashes = self._windows(template)
                 for number, begins in windows.of_sum(length, wanted):
                     distinct = equal_stretches(hashes.view(np.uint64), begins, length)
                     at = places[number]
@@ -204,11 +211,10 @@ class Matcher:
         self, replay: ReplayedGraph, template: Template, begins: Iterable[int]
     ) -> list[Fit]:
         streams = replay.in_streams(replay.words)
-        stream_of = self._nodes.column("stream")
         candidates = []
         for begin in begins:
             rows = np.arange(template.first + begin, template.first + begin + len(replay))
-            found = by_stream(streams, rows, stream_of[rows], self._words[rows])
+            found = by_stream(streams, rows, self._nodes.at("stream", rows), self._words[rows])
             if found is not None:
                 candidates.append(Fit(template, np.concatenate(found)))
         return candidates
@@ -234,8 +240,11 @@ class Matcher:
 
     def _reason(self, replay: ReplayedGraph, same: Sequence[Template]) -> str:
         if not self._captures:
-            return ""
+            eager = f"no stretch of launches outside of graphs is its {len(replay):,} nodes"
+            return eager if self._eager else ""
         if same:
+            if self._walked + len(replay) > MOST_WALKED:
+                return f"more than {MOST_WALKED:,} nodes of graphs with several streams"
             if len(replay.ends) > 1:
                 return "its streams are not those of any capture of its length"
             first = max(

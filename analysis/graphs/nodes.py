@@ -7,17 +7,21 @@ table of numbers; texts are codes of dictionaries that it holds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pyprof2.analysis.costs.attribute import COUNTS
 from pyprof2.analysis.linking.threads import NO_ID
+from pyprof2.columns import narrow
 from pyprof2.recording import TextCodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from pyprof2.analysis.graphs.sequences import WordWindows
     from pyprof2.analysis.intervals import Int
     from pyprof2.columns import TextColumn
 
@@ -47,7 +51,8 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.texts: dict[str, TextCodes] = {name: TextCodes() for name in TEXTS}
-        self._parts: dict[str, list[Int]] = {name: [] for name in (*TEXTS, *NUMBERS)}
+        # In as little memory as they can be: of eager launches there may be millions.
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*TEXTS, *NUMBERS)}
         self.count = 0
 
     def codes(self, name: str, column: TextColumn) -> Int:
@@ -67,9 +72,11 @@ class NodeTable:
         """Append nodes; columns that are missing are null. Return the number of the first."""
         for name in TEXTS:
             column = self.codes(name, texts[name]) if name in texts else np.full(count, -1)
-            self._parts[name].append(column)
+            self._parts[name].append(narrow(column))
         for name in NUMBERS:
-            self._parts[name].append(numbers.get(name, np.full(count, NO_ID)))
+            # None of them is negative.
+            column = numbers.get(name, np.full(count, NO_ID))
+            self._parts[name].append(narrow(np.maximum(column, -1)))
         self.count += count
         return self.count - count
 
@@ -81,10 +88,17 @@ class NodeTable:
 
     def column(self, name: str) -> Int:
         """Return a column of all nodes."""
+        return self.at(name, slice(None))
+
+    def at(self, name: str, rows: Int | slice) -> Int:
+        """Return a column of some nodes."""
         parts = self._parts[name]
         if len(parts) != 1:
             parts[:] = [np.concatenate(parts)] if parts else [np.empty(0, np.int64)]
-        return parts[0]
+        found = parts[0][rows].astype(np.int64)
+        if name not in TEXTS:
+            found[found < 0] = NO_ID
+        return found
 
     def words(self, name: str) -> list[str]:
         """Return the texts of a column, by code."""
@@ -122,10 +136,16 @@ class Template:
 
 @dataclass
 class Templates:
-    """Templates, and their nodes."""
+    """Templates, and their nodes.
+
+    Attributes:
+        windows: by the first node of eager stretches, the sums of their words, and hashes of all
+            that is known of each node.
+    """
 
     nodes: NodeTable = field(default_factory=NodeTable)
     each: list[Template] = field(default_factory=list)
+    windows: dict[int, tuple[WordWindows, Int]] = field(default_factory=dict)
 
     def extend(self, others: Sequence[Templates]) -> None:
         """Take up those of other recordings."""

@@ -113,8 +113,10 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
          advice_on.shapes),
         ("backward kernels without a forward op", backward - s["backward_paired_count"], backward,
          "gradients are accumulated without a forward op; for others record whole steps"),
-        ("no layers", int(ops and not s["ops_with_layer_count"]), None, advice_on.layers),
-        ("no source lines", int(ops and not s["ops_with_source_count"]), None, advice_on.sources),
+        ("no layers", int(ops and not s["ops_with_layer_count"] + s["layer_count"]), None,
+         advice_on.layers),
+        ("no source lines", int(ops and not s["ops_with_source_count"] + s["source_count"]), None,
+         advice_on.sources),
         ("no steps", int(ops and not s["steps"]), None, advice_on.steps),
     )  # fmt: skip
     for finding, count, whole, advice in missing:

@@ -127,31 +127,33 @@ def with_modules(
     calls: Sequence[pa.Table],
     depth: int | None = None,
     *,
+    fold_numbers: bool = False,
     rank: int | None = None,
     layer: str | None = None,
 ) -> pd.DataFrame:
     """Return sums along axis `layer` with the columns `OF_MODULES`.
 
-    Where paths are cut, a call inside of another one of the same key adds to what is its own, and
-    nothing to the totals.
+    Where paths are cut, or folded, a call inside of another one of the same key adds to what is its
+    own, and nothing to the totals.
 
     Args:
         sums: what `summarize` gave.
         calls: `module_calls` of each rank.
         depth: as for `summarize`.
+        fold_numbers: as for `summarize`.
         rank: only this one.
         layer: only layers in which this regular expression is found.
     """
     kept = []
     for part in calls:
-        group = _by_layer(part, depth).of
+        group = _by_layer(part, depth, fold_numbers).of
         caller = part["caller"].to_numpy()
         inside = (caller >= 0) & (lookup(group, caller, -1) == group)
         own = {name: part[name] for name in part.column_names}
         own |= {name: pa.array(np.where(inside, 0, part[name].to_numpy())) for name in _OF_TOP}
         kept.append(chosen(pa.table(own), rank=rank, layer=layer))
     every = pa.concat_tables(kept).unify_dictionaries()
-    keys, group, count = _by_layer(every, depth)
+    keys, group, count = _by_layer(every, depth, fold_numbers)
     known = np.ones(count, bool)
     found = {
         c.name: whole_numbers(added(every[c.name].to_numpy(), group, count), known)
@@ -160,5 +162,5 @@ def with_modules(
     return beside(sums, keys | found, ["layer"])
 
 
-def _by_layer(calls: pa.Table, depth: int | None) -> KeyGroups:
-    return KeyGroups.along(lambda name: Key.of(calls, name), ["layer"], depth)
+def _by_layer(calls: pa.Table, depth: int | None, fold: bool) -> KeyGroups:  # noqa: FBT001
+    return KeyGroups.along(lambda name: Key.of(calls, name), ["layer"], depth, fold_numbers=fold)

@@ -365,8 +365,9 @@ class Sums:
         Args:
             by: names out of `AXES`, each once, whose columns are among the keys.
             depth: with axis `layer` or `range`, cut its paths after so many names.
-            fold_numbers: with axis `range`, write `N` for each number in its names, so that ranges
-                that differ in numbers alone are one.
+            fold_numbers: with axis `layer` or `range`, write `N` for each number in its names, so
+                that those that differ in numbers alone are one; of layers, for those that count
+                them.
             means: which of `MEANS` to give too.
 
         Returns:

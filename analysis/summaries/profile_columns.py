@@ -177,7 +177,12 @@ RATE_SCALES: Final = {
 PATHS: Final = {"layer": ".", "range": SEPARATOR}
 """The columns that hold paths, and what stands between their names."""
 
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBERS: Final = {
+    # A class may have a number in its name: `Qwen3MLP_7` is one of `Qwen3MLP_N`.
+    "layer": re.compile(r"(?<![^._])\d+(?![^.])"),
+    "range": re.compile(r"\d+"),
+}
+"""The numbers in paths that do not tell kinds apart."""
 
 COSTED: Final = ("ok", "assumed", "in_parent")
 # A float sum shows whether an int64 sum has wrapped around; the margin is for its rounding.
@@ -264,8 +269,8 @@ def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: boo
     if depth is not None and depth < 1:
         msg = f"depth {depth} leaves nothing of a path; give 1 or more"
         raise UsageError(msg)
-    if fold_numbers and "range" not in by:
-        msg = "numbers are folded in the names of ranges; add axis range"
+    if fold_numbers and not PATHS.keys() & set(by):
+        msg = "numbers are folded in the names of layers and ranges; add axis layer or range"
         raise UsageError(msg)
 
 
@@ -275,14 +280,15 @@ def key_name(column: str, depth: int | None, fold_numbers: bool, name: str) -> s
     Args:
         column: one of `AXES`.
         depth: how many names of a path stay; None: all.
-        fold_numbers: whether each number in the user's ranges is written `N`.
+        fold_numbers: whether each number in the user's ranges is written `N`, and each that layers
+            of one kind are counted by.
         name: the name; `NONE` stays as it is.
     """
     if column not in PATHS or name == NONE:
         return name
     separator = PATHS[column]
     cut = separator.join(name.split(separator)[:depth])
-    return _NUMBER.sub("N", cut) if fold_numbers and column == "range" else cut
+    return _NUMBERS[column].sub("N", cut) if fold_numbers else cut
 
 
 def in_fine_parts(times: Floats) -> tuple[Floats, Floats]:

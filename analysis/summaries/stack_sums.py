@@ -49,7 +49,7 @@ def stack_sums(
         rows: rows of axis `kernel`, with `COLUMNS`.
         of: `layers`, the names of the path of a layer, and the op; `lines`, the stack where one
             was recorded, else the line of the user's own, and the op; `ops`, the ops around the
-            launch, and the kernel.
+            launch, and the kernel; of a replayed graph the op that was captured.
         measure: one of `MEASURES`; what is not known of a row adds nothing.
         nested: the table `TABLES[of]` of each rank; of layers none.
 
@@ -106,15 +106,15 @@ def _heads(rows: pd.DataFrame, of: str, nested: pa.Table | None) -> _Heads:
     caller = int_column(nested, parent, -1)
     codes, names = code_column(nested, name)
     own = codes.astype(np.int64)
+    last, place = {OPS: ("op", "op_id"), LINES: ("source", "stack_id")}[of]
+    at = np.asarray(rows[place].astype("Int64").fillna(-1), dtype=np.int64)
     if of == OPS:
-        node, above, text = _distinct(own, caller)
-        op = np.asarray(rows["op_id"].astype("Int64").fillna(-1), dtype=np.int64)
-        return _Heads(lookup(node, op, -1), _climb(above, (text, names), []))
-    line, lines = pd.factorize(rows["source"])
-    stack = rows["stack_id"].astype("Int64").fillna(-1).to_numpy(np.int64)
-    # Numbers below -1 are lines without a stack.
-    number = np.where(stack >= 0, stack, np.where(line >= 0, -2 - line, -1))
-    return _Heads(number, _climb(caller, (own, names), [str(each) for each in lines]))
+        node, caller, own = _distinct(own, caller)
+        at = lookup(node, at, -1)
+    # Numbers below -1 are names alone: lines without a stack, ops that are in another recording.
+    single, texts = pd.factorize(rows[last])
+    number = np.where(at >= 0, at, np.where(single >= 0, -2 - single, -1))
+    return _Heads(number, _climb(caller, (own, names), [str(each) for each in texts]))
 
 
 def _climb(above: Int, own: tuple[Int, list[str]], single: list[str]) -> Callable[[int], Stack]:

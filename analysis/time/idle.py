@@ -30,7 +30,12 @@ from pyprof2.analysis.time.gaps import (
 )
 from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
 from pyprof2.analysis.time.host_state import CALL_COLUMNS, Host, RuntimeCalls, Stalls, read_calls
-from pyprof2.analysis.time.idle_causes import NORMAL_GAP_NS, idle_causes, idle_rows
+from pyprof2.analysis.time.idle_causes import (
+    LOST_NODE,
+    NORMAL_GAP_NS,
+    idle_causes,
+    idle_rows,
+)
 from pyprof2.analysis.time.recordings import recorded_window, recordings, source_root, window_with
 from pyprof2.analysis.time.rows_in_time import RowsInTime, cuts, united
 from pyprof2.analysis.time.step_windows import step_windows
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
 _EVENT: Final = ("rank", "start_ns", "dur_ns", "pid", "tid")
 _WORK: Final = ("kernel_id", "device", "stream", "start_ns", "dur_ns", "launch_id", "op_id")
 _NODE: Final = ("kernel_id", "graph_node")
+_ENDED: Final = ("graph_node", "device", "start_ns", "dur_ns")
 _OPS: Final = ("op_id", "op", "source", "layer", "start_ns", "dur_ns", "pid", "tid")
 INPUT: Final = {
     "kernels": ("rank", *_WORK, "launch_ns"),
@@ -64,7 +70,7 @@ INPUT: Final = {
 GRAPHS: Final = {
     "kernels": (*INPUT["kernels"], "graph_node"),
     "copies": (*INPUT["copies"], "graph_node"),
-    "graph_nodes": ("rank", "graph_node", "op", "source", "layer"),
+    "graph_nodes": ("rank", "graph_node", "op", "source", "layer", "lost_after"),
 }
 """The same where idle time between nodes of graphs is to have their ops."""
 IN_PARTS: Final = ("kernels", "copies", "launches", "ops", "ranges")
@@ -147,11 +153,16 @@ def idle_of_recording(
 
 
 class _GraphNodes(NamedTuple):
-    """The nodes of graphs that kernels and copies are, by `kernel_id`, and what their ops are."""
+    """The nodes of graphs that kernels and copies are, by `kernel_id`, and what their ops are.
+
+    Attributes:
+        ended: when, and on which device, nodes ended after which the recording lacks one.
+    """
 
     kernel_id: Int
     node: Int
     table: pa.Table
+    ended: set[tuple[int, int]]
 
     @classmethod
     def read(cls, tables: Mapping[str, ChunkedTable], nodes: pa.Table | None) -> _GraphNodes | None:
@@ -164,7 +175,7 @@ class _GraphNodes(NamedTuple):
             np.concatenate([int_column(part, name, -1) for part in known]) for name in _NODE
         )
         order = np.argsort(ids)
-        return cls(ids[order], node[order], nodes)
+        return cls(ids[order], node[order], nodes, set(_ended_before_lost(tables, nodes)))
 
     def named(self, rows: pa.Table) -> pa.Table:
         """Return idle time of a device, before nodes of graphs, with op, source and layer of these.
@@ -182,7 +193,27 @@ class _GraphNodes(NamedTuple):
             )
             place = rows.column_names.index(name)
             rows = rows.set_column(place, name, text_array(column))
-        return rows
+        return self._with_lost(rows) if self.ended else rows
+
+    def _with_lost(self, rows: pa.Table) -> pa.Table:
+        """Return idle time, noted where a node ran in it that the recording lacks."""
+        begin = (int_column(rows, name, -1).tolist() for name in ("device", "start_ns"))
+        is_noted = np.array([each in self.ended for each in zip(*begin, strict=True)], bool)
+        code, notes = code_column(rows, "note")
+        column = text_array((np.where(is_noted, len(notes), code), [*notes, LOST_NODE]))
+        return rows.set_column(rows.column_names.index("note"), "note", column)
+
+
+def _ended_before_lost(
+    tables: Mapping[str, ChunkedTable], nodes: pa.Table
+) -> Iterator[tuple[int, int]]:
+    """Yield on which device, and when, a node ended after which the recording lacks one."""
+    is_lost = int_column(nodes, "lost_after", 0) > 0
+    parts = (part for name in ("kernels", "copies") for part in chunks_of(tables[name], _ENDED))
+    for part in parts if is_lost.any() else ():
+        own = part.filter(pa.array(lookup(is_lost, int_column(part, "graph_node", -1), 0) > 0))
+        device, start, time = (int_column(own, name, -1) for name in _ENDED[1:])
+        yield from zip(device.tolist(), (start + time).tolist(), strict=True)
 
 
 _BEFORE_NODES: Final = ("graph_gap", "kernel_gap", "stream_wait", "launch_latency")

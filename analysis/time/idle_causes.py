@@ -41,6 +41,7 @@ _UNRECORDED: Final = (
     "system's calls (nsys: --trace=osrt)"
 )
 _INFLATED: Final = "Python stacks were recorded: times on the host are longer than without them"
+LOST_NODE: Final = "the recording lacks a node of the graph, which ran in this time"
 NOTES: Final = [
     "no launch recorded",
     "a wait call precedes the launch",

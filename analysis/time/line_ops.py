@@ -27,6 +27,8 @@ INPUT: Final = (
     "op", "parent_op_id", "forward_op_id", "stack_id", "layer", "direction", "recompute",
 )  # fmt: skip
 """The columns of `ops` that this is found in."""
+OF_NODES: Final = ("op", "forward_op", "call_node", "stack_id", "layer", "direction", "recompute")
+"""The columns of `graph_nodes` that this is found in."""
 
 
 class LineOps(NamedTuple):
@@ -146,6 +148,23 @@ class OpsAtLines:
         of_call = made.where(begins, self._origins.at(outside)).of(top)
         self._origins.extend(of_call)
         return begins, call, made.where(forward >= 0, of_call)
+
+    def of_nodes(self, nodes: pa.Table, first: int) -> LineOps:
+        """Return what the ops of nodes of graphs are; each is a call of its own.
+
+        Args:
+            nodes: the columns `OF_NODES`.
+            first: the position of the first node; those of ops are below.
+        """
+        stack, call = (int_column(nodes, name, -1) for name in ("stack_id", "call_node"))
+        name, forward = (self._names.add(nodes, each) for each in ("op", "forward_op"))
+        names = [text.removeprefix(ENGINE) for text in self._names.texts]
+        layer = self._layers.add(nodes, "layer"), self._layers.texts
+        return LineOps(
+            short(stack), short(np.where(call >= 0, first + call, -1)),
+            (np.where(forward >= 0, forward, name), names), layer, _phases(nodes),
+            np.zeros(len(stack), bool),
+        )  # fmt: skip
 
     def forget(self, before: int) -> None:
         """Let go of the ops before this one, of which no other is a part, nor the backward."""

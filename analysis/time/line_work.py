@@ -59,15 +59,17 @@ _WORK: Final = (
     "start_ns", "dur_ns", "launch_ns", "device", "step", "op_id", "source", "flops", "bytes",
     "cost_status", "tensor_core",
 )  # fmt: skip
+_NODE: Final = ("kernel_id", "graph_node")
 INPUT: Final = {
-    "kernels": _WORK,
-    "copies": _WORK,
+    "kernels": (*_WORK, *_NODE),
+    "copies": (*_WORK, *_NODE),
     "ops": (
         *line_ops.INPUT, "start_ns", "dur_ns", "self_ns", "pid", "tid", "step", "flops", "bytes",
         "cost_status",
     ),
     "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "kind"),
-    "idle": ("start_ns", "time_ns", "step", "op_id", "source"),
+    "idle": ("start_ns", "time_ns", "step", "op_id", "op", "kernel_id", "source"),
+    "graph_nodes": line_ops.OF_NODES,
     "trace": ("start_ns", "end_ns"),
 }  # fmt: skip
 """The columns of a rank's tables that its lines are found in."""
@@ -239,10 +241,11 @@ class LineWork:
         self.between: LedgerRows | None = None
         self.sources: Sequence[str] = ()
         self._places: list[Int] = []
+        self._lines = OpsAtLines()
 
     def ops(self) -> Iterator[tuple[OpPart, list[tuple[str, LedgerRows]]]]:
         """Yield the ops in stretches, with what they add to ledgers."""
-        ops, lines = self._tables["ops"], OpsAtLines()
+        ops, lines = self._tables["ops"], self._lines
         cut = (stretch.rows for stretch in stretches(ops, _OF_CUTS))
         spans = ((self.threads.number(rows), *_start_end(rows)) for rows in cut)
         ledgers = HostLedgers(self.steps, cut_steps(self.steps, spans))
@@ -271,20 +274,39 @@ class LineWork:
         if not self.has_gpu:
             return
         place, covered, sources = np.concatenate(self._places), Covered(), RunningCodes()
+        of_node = self._place_of(self.nodes(), self._tables["ops"].row_count)
         activities = [self._tables["kernels"], self._tables["copies"]]
-        for parts, _ in in_time_order(activities, [_WORK, _WORK]):
+        columns, of_kernel = list(_WORK), np.empty(0, np.int32)
+        if len(of_node):
+            columns += _NODE
+            of_kernel = np.full(sum(table.row_count for table in activities), NOWHERE, np.int32)
+        for parts, _ in in_time_order(activities, [columns, columns]):
             work = pa.concat_tables(parts).unify_dictionaries()
             at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
-            # Kernels of replayed graphs have the line of an op that this store need not have.
+            if len(of_node):
+                # The op of a node need not be in this store; its line is known nevertheless.
+                ids, node = (int_column(work, name, -1) for name in _NODE)
+                at = np.where(at == NOWHERE, lookup(of_node, node, NOWHERE), at)
+                of_kernel[ids[node >= 0]] = at[node >= 0]
             source = np.where(at != NOWHERE, -1, sources.add(work, "source"))
             yield _work_rows(work, (at, source), self.steps, covered)
         for idle in chunks_of(self._tables["idle"], INPUT["idle"]):
             op_id, time = int_column(idle, "op_id", -1), int_column(idle, "time_ns", 0)
             numbers, start = (int_column(idle, name, NEVER) for name in ("step", "start_ns"))
             step, at = short(self.steps.find(numbers, start)), lookup(place, op_id, NOWHERE)
-            source = np.where(op_id >= 0, -1, sources.add(idle, "source"))
+            if len(of_node):
+                # An op that is none of this store names the time before a node.
+                is_before = (op_id < 0) & idle["op"].is_valid().to_numpy()
+                following = np.where(is_before, int_column(idle, "kernel_id", -1), -1)
+                at = np.where(is_before, lookup(of_kernel, following, NOWHERE), at)
+            source = np.where((op_id >= 0) | (at != NOWHERE), -1, sources.add(idle, "source"))
             yield LedgerRows(step, _none(step), at, source, {"idle_caused_ns": time})
         self.sources = sources.texts
+
+    def nodes(self) -> LineOps:
+        """Return what the ops of the nodes of graphs are at their lines, once the ops are known."""
+        nodes = whole(self._tables["graph_nodes"], line_ops.OF_NODES)
+        return self._lines.of_nodes(nodes, self._tables["ops"].row_count)
 
 
 def _start_end(rows: pa.Table) -> tuple[Int, Int]:

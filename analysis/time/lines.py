@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.analysis.time.line_ops import PHASES
+from pyprof2.analysis.time.line_ops import PHASES, LineOps
 from pyprof2.analysis.time.line_work import (
     COUNTS,
     INPUT,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.time.line_ops import LineOps
     from pyprof2.analysis.time.line_work import LedgerRows
+    from pyprof2.columns import TextColumn
 
 
 _SLICE: Final = 1 << 15
@@ -126,16 +126,23 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
         step: the number; None: of a recording without steps all.
 
     Returns:
-        `op_id` and `op` of the call, its `stack_id`, `forward_ns`, `backward_ns`, null where
+        `op_id` and `op` of the call, null and the name for a call in a graph, all of whose replays
+        in the step are one; its `stack_id`, `forward_ns`, `backward_ns`, null where
         nothing runs in backward for it, and `is_forward`. Work that checkpointing runs again is a
         call of its own, all of it backward; and so is what backward does for no call, such as
         adding gradients up. Their sums are those of the phases
         forward, and backward with recompute, of the step in the table `lines`.
     """
     in_memory = {name: InMemory(table) for name, table in tables.items()}
-    work = LineWork(in_memory, lambda lines, _: np.arange(1, len(lines.at) + 1))
+    work = LineWork(
+        in_memory,
+        lambda lines, first: np.where(
+            lines.at < 0, NOWHERE, first + np.arange(1, len(lines.at) + 1)
+        ),
+    )
     ((part, added),) = work.ops()  # in memory they are one stretch
-    lines = part.lines
+    ops = len(part.lines.at)
+    lines = _joined(part.lines, work.nodes())
     in_step = work.steps.number == (NEVER if step is None else step)
     of_host = (rows for name, rows in added if name == ledger)
     of_ledger = work.devices() if ledger == "device" else of_host
@@ -146,13 +153,14 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
     again = np.isin(phase, _BACKWARD)
     np.add.at(backward, call[again], time[again])
     has_backward = np.zeros(count, bool)
-    has_backward[lines.at[np.isin(lines.phase, _BACKWARD)]] = True
-    own = _marked(in_step, part.step) & (lines.at == np.arange(count))
+    has_backward[lines.at[np.isin(lines.phase, _BACKWARD) & (lines.at >= 0)]] = True
+    of_step = np.append(_marked(in_step, part.step), np.zeros(count - ops, bool))
+    own = of_step & (lines.at == np.arange(count))
     rows = np.flatnonzero((own & (lines.phase == _FORWARD)) | (forward > 0) | (backward > 0))
     name, names = lines.call
     return pa.table(
         {
-            "op_id": rows,
+            "op_id": int_array(np.where(rows < ops, rows, -1), -1),
             "op": text_array((name[rows], names)),
             "stack_id": int_array(lines.stack[rows], -1),
             "is_forward": (lines.phase == _FORWARD)[rows],
@@ -162,6 +170,23 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
             ),
         }
     )
+
+
+def _joined(ops: LineOps, nodes: LineOps) -> LineOps:
+    """Return what ops are, then what nodes of graphs are, whose texts are those of both."""
+
+    def both(name: str) -> Int:
+        found: Int = np.concatenate([getattr(each, name) for each in (ops, nodes)])
+        return found
+
+    def texts(name: str) -> TextColumn:
+        codes, words = zip(*(getattr(each, name) for each in (ops, nodes)), strict=True)
+        return np.concatenate(codes), words[-1]
+
+    return LineOps(
+        both("stack"), both("at"), texts("call"), texts("layer"), both("phase"),
+        both("begins").astype(bool),
+    )  # fmt: skip
 
 
 def _times(rows: Iterable[LedgerRows], lines: LineOps, in_step: Bool) -> tuple[Int, Int, Int]:

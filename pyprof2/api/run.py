@@ -786,7 +786,8 @@ class Run(Displayed):
                 `source`, `library`, `stack`, `direction`, `step`, `stream`, `rank`, `category`,
                 `span`, `tensor_core`, `grid`, `block`, `registers`, `shared_bytes`.
             depth: of the axes `layer` and `range`: how many names of a path to keep.
-            fold_numbers: of axis `range`: put together those that differ in numbers alone.
+            fold_numbers: of the axes `layer` and `range`: put together those that differ in numbers
+                alone; of layers, those that count them.
             span: see `of_span`; with axis `span` all, unless one is named.
             columns: of sums, which to give beside the usual ones, of those that
                 `pyprof2.analysis.summaries.profile_columns.asked_columns` names.

@@ -158,7 +158,7 @@ class RunProfile:
             needed = module_sums.NEEDED
             parts = [module_sums.module_calls(rank.several(needed), rank.rank) for rank in ranks]
             own = {name: selection.get(name) for name in ("rank", "layer")}
-            return module_sums.with_modules(sums, parts, depth, **own)
+            return module_sums.with_modules(sums, parts, depth, fold_numbers=fold_numbers, **own)
         wanted = {*(AXES[axis] for axis in by), *columns_of(selection), "rank"}
         names = call_sums.op_columns(wanted)
         found = []

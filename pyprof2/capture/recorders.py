@@ -12,16 +12,16 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from pyprof2.capture.graph_captures import GraphCaptures
 from pyprof2.capture.growth import Growth
+from pyprof2.capture.outputs import say, write_trace
 from pyprof2.capture.runner import BY_SIGNAL
 from pyprof2.markers import DEVICES_KEY, DOMAIN, WINDOW
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
@@ -36,6 +36,7 @@ from pyprof2.nvtx.replacing import replace
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
+    from pathlib import Path
 
 SNAPSHOT_EVENTS: Final = 1_000_000
 """Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
@@ -49,11 +50,6 @@ _TOO_LATE: Final = (
     "recorded; pyprof2 capture --nsys records beside it"
 )
 _AGAIN: Final = "torch.profiler records one run of steps: what is wanted after it is not recorded"
-
-
-def say(text: str) -> None:
-    """Print one line for the user."""
-    print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
 
 
 class Prelude:
@@ -144,7 +140,7 @@ class TorchRecorder:
         is_over: whether nothing more will be.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, each by its name
         self,
         path: Path,
         at_end: Callable[[], None],
@@ -153,6 +149,7 @@ class TorchRecorder:
         memory: bool = False,
         snapshot: Path | None = None,
         prelude: Prelude | None = None,
+        graphs: GraphCaptures | None = None,
     ) -> None:
         """Begin to look out for other profilers.
 
@@ -165,6 +162,7 @@ class TorchRecorder:
                 itself are not.
             snapshot: where a snapshot of a GPU's allocator goes, if there is to be one.
             prelude: counts what is allocated before; it ends when the recording begins.
+            graphs: records captures of graphs before; it ends with the recording.
         """
         self.has_begun = self.is_over = False
         self._path = path
@@ -174,6 +172,7 @@ class TorchRecorder:
         self._growth = Growth()
         self._snapshot = snapshot
         self._prelude = prelude
+        self._graphs = graphs
         self._is_busy = False
         self._is_finishing = False
         self._ended_by: int | None = None
@@ -192,6 +191,8 @@ class TorchRecorder:
         if self.is_over:
             say(_AGAIN)
             return
+        if self._graphs is not None and self._graphs.after(self.record):
+            return  # a capture would break at what waits for the device
         if self._prelude is not None:
             self._prelude.end()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -222,8 +223,10 @@ class TorchRecorder:
                 write_snapshot(torch.cuda, self._snapshot)
             self.is_over = True
             self._undo.close()
+            if self._graphs is not None:
+                self._graphs.close()
             if profiler is not None:
-                self._write(profiler)
+                write_trace(profiler, self._path)
             if is_first:
                 self._at_end()
         finally:
@@ -251,17 +254,10 @@ class TorchRecorder:
             self._profiler.stop()
         self._profiler = None
 
-    def _write(self, profiler: profile) -> None:
-        # In a folder that no other user can write to: a known name could be planted as a link.
-        place = self._path.parent
-        with tempfile.TemporaryDirectory(prefix=f".{self._path.name}-", dir=place) as folder:
-            unfinished = Path(folder, self._path.name)
-            profiler.export_chrome_trace(str(unfinished))
-            unfinished.replace(self._path)
-
     def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """End before a profiler starts that is not this one."""
-        if not self._is_busy and not self.is_over:
+        is_ours = self._is_busy or (self._graphs is not None and self._graphs.is_busy)
+        if not is_ours and not self.is_over:
             say(_TOO_LATE if self._profiler is None else _GIVES_WAY)
             self.has_begun = True
             self.finish()
@@ -356,8 +352,9 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     recorder: TorchRecorder | NsysWindow | None = None
     if args.trace is not None:
         recorder = TorchRecorder(
-            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude
-        )
+            args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude,
+            graphs=GraphCaptures(args.trace),
+        )  # fmt: skip
     else:
         if sys.platform != "win32":
             leave_on_signal()

@@ -19,7 +19,9 @@ from torch.compiler import is_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from pyprof2.capture.recorders import TorchRecorder, say
+from pyprof2.capture.graph_captures import GraphCaptures
+from pyprof2.capture.outputs import say
+from pyprof2.capture.recorders import TorchRecorder
 from pyprof2.nvtx.annotation import (
     Capture,
     begin_capture,
@@ -72,6 +74,7 @@ class StepsRecording:
         self._counter: RemovableHandle | None = None
         self._recorder: TorchRecorder | None = None
         self._waiting = ExitStack()
+        self._graphs: GraphCaptures | None = None
 
     def begin(self, step: int = 0) -> None:
         """Begin to look out for the steps, on the thread that trains.
@@ -81,6 +84,7 @@ class StepsRecording:
         """
         self._thread = get_ident()
         self._clock = OptimizerClock(step)
+        self._graphs = GraphCaptures(self._path)
         atexit.register(self.finish)
         # Where ops are marked anyway, the annotation itself finds the steps.
         if self._steps is None or step in self._steps or current_session() is not None:
@@ -97,6 +101,8 @@ class StepsRecording:
         if self._recorder is not None:
             self._recorder.finish()
         else:
+            if self._graphs is not None:
+                self._graphs.close()
             self._end()
 
     def cancel(self) -> bool:
@@ -150,8 +156,9 @@ class StepsRecording:
         replace(_BaseDataLoaderIter, "__next__", wait, self._waiting)
 
     def _is_mine(self) -> bool:
-        """Return whether this is the training itself: not compiled, not backward, no helper."""
-        is_free = not is_tracing() and current_task() == NO_TASK
+        """Return whether this is the training itself: nothing compiled, no helper."""
+        is_captured = self._graphs is not None and self._graphs.is_open
+        is_free = not is_tracing() and current_task() == NO_TASK and not is_captured
         return is_free and get_ident() == self._thread
 
     # -- while it records ----------------------------------------------------------------------
@@ -169,7 +176,7 @@ class StepsRecording:
             restore(before)
             self._end()
 
-        self._recorder = TorchRecorder(self._path, ended, ends_process=False)
+        self._recorder = TorchRecorder(self._path, ended, ends_process=False, graphs=self._graphs)
         begin_capture(Capture("kineto", self._steps, recorder=self._recorder))
         count_from(self._clock, self._said)
 

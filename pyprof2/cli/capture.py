@@ -15,7 +15,7 @@ from pyprof2.capture import runner
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.integrations.environment import ON_DEMAND
-from pyprof2.markers import DOMAIN, LAUNCHERS, WINDOW, place_in_job
+from pyprof2.markers import CAPTURES, DOMAIN, LAUNCHERS, WINDOW, place_in_job
 from pyprof2.parsers import holds_work
 from pyprof2.store.places import Address, place
 from pyprof2.store.unfinished import claimed_path
@@ -264,6 +264,9 @@ def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
 
             entry.say_ran(args, facts_in(Path(folder), entry.run_of(args), code))
         recording = _recorded(Path(folder), outputs)
+        graphs = 0 if recording is None else _keep_captures(Path(folder, CAPTURES), recording)
+        if graphs and not args.quiet:
+            entry.say(f"captures of CUDA graphs in {CAPTURES}, which parse reads: {graphs}")
         # On a GPU the allocator wrote a snapshot too.
         if (written := Path(folder, snapshot.name)).is_file():
             _move(written, snapshot)
@@ -321,6 +324,17 @@ def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
     for path, output in zip(unfinished, outputs, strict=True):
         _move(path, output)
     return outputs[-1]
+
+
+def _keep_captures(folder: Path, recording: Path) -> int:
+    """Move the recordings of captured graphs beside that of the steps; return how many."""
+    found = sorted(folder.glob("*")) if folder.is_dir() else []
+    for written in found:
+        output = recording.with_name(CAPTURES) / written.name
+        if not isinstance(output, Address):
+            output.parent.mkdir(exist_ok=True)
+        _move(written, output)
+    return len(found)
 
 
 def _move(written: Path, output: Path) -> None:

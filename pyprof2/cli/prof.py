@@ -96,7 +96,7 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fold-numbers",
         action="store_true",
-        help="with --by range: put together ranges whose names differ in numbers alone",
+        help="with --by layer or range: put together what differs in numbers alone",
     )
     group.add_argument("--pyprof", action="store_true", help="PyProf's columns, headers and words")
 

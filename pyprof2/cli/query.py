@@ -123,7 +123,7 @@ def _check(args: argparse.Namespace, axes: tuple[str, ...]) -> None:
             msg = "--depth cuts the paths of layers and ranges: add --by layer or --by range"
             raise UsageError(msg)
         if args.fold_numbers:
-            msg = "--fold-numbers puts ranges together: add --by range"
+            msg = "--fold-numbers puts layers and ranges together: add --by layer or --by range"
             raise UsageError(msg)
     elif "kernel" in axes:
         msg = "axis kernel has a row for every kernel and goes with no other; to sum, take name"

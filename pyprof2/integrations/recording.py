@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.capture.outputs import say
 from pyprof2.errors import OutputExistsError, UsageError
 from pyprof2.integrations.environment import be_recordable, is_off, steps_asked, steps_for
 from pyprof2.markers import place_in_job
@@ -85,7 +86,7 @@ def record(
     if not on_demand:
         return _recorded(steps, out, force=force)
     if not is_off() and not be_recordable():
-        _say(_TOO_LATE)
+        say(_TOO_LATE)
     return nullcontext()
 
 
@@ -158,7 +159,7 @@ class StepRecording:
             is_at_exit = not threading.main_thread().is_alive()
             error = getattr(sys, "last_value", None) if is_at_exit else sys.exception()
             if self._steps is not None and not isinstance(error, Exception):
-                _say(_NOTHING.format(step=self._steps[0]))
+                say(_NOTHING.format(step=self._steps[0]))
             return
         options = ["--force"] if self._force else []
         done = subprocess.run(  # noqa: S603 -- our own program
@@ -169,13 +170,7 @@ class StepRecording:
             sys.stdout.write(done.stdout)
             sys.stdout.flush()
         sys.stderr.write(done.stderr)
-        _say(f"recorded {self._trace}" + ("" if done.returncode else f" and {self._store}"))
-
-
-def _say(text: str) -> None:
-    from pyprof2.capture.recorders import say
-
-    say(text)
+        say(f"recorded {self._trace}" + ("" if done.returncode else f" and {self._store}"))
 
 
 class _Unasked:

@@ -14,6 +14,7 @@ from pyprof2.analysis.assembly.graph_templates import TemplateFinder
 from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.errors import TraceError
+from pyprof2.markers import CAPTURES
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.pipeline.ranks import claimed, digest_of
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.graphs.nodes import Templates
     from pyprof2.recording import Recording
 
-FOLDER: Final = "capture_traces"
-"""Beside a recording, the folder of those that were made while graphs were captured."""
 DETAILS: Final = "execution_details.json"
 """In such a folder, what is said of each file: how large its batches are, in which mode."""
 _DETAILS_MAX: Final = 1 << 24
@@ -75,7 +74,7 @@ def find_capture_files(
     """
     places = list(named)
     if not places and beside:
-        folders = dict.fromkeys(file.parent / FOLDER for file in files)
+        folders = dict.fromkeys(file.parent / CAPTURES for file in files)
         places = [folder for folder in folders if folder.is_dir()]
     read = {file.absolute() for file in files}
     found: dict[Path, CaptureFile] = {}

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _OF_STEPS: Final = (*steps.INPUT["ranges"], "pid", "tid")
 _OF_WINDOWS: Final = ("launch_ns", "start_ns", "dur_ns")
-_TABLES: Final = ("kernels", "copies", "ops", "signatures", "devices", "trace", "idle")
+_TABLES: Final = ("kernels", "copies", "ops", "signatures", "devices", "trace", "idle",
+           "graph_nodes")  # fmt: skip
 
 
 def write_results(folder: Path, rank: int) -> None:

@@ -70,8 +70,11 @@ def _dir(rows: pd.DataFrame) -> pd.Series:
 
 
 def _sub(rows: pd.DataFrame) -> pd.Series:
-    order = rows.groupby(["rank", "op_id"], sort=False).cumcount()
-    return order.where(rows["op_id"].notna(), 0).astype("int64")
+    # Each replay of a graph calls its ops anew.
+    of_op, call = (rows[name].astype("Int64") for name in ("op_id", "call_id"))
+    key = call.fillna(-1 - of_op)
+    order = rows.groupby(["rank", key], sort=False).cumcount()
+    return order.where(key.notna(), 0).astype("int64")
 
 
 def _mod(rows: pd.DataFrame) -> pd.Series:
@@ -166,7 +169,11 @@ PYPROF_COLUMNS: Final = {
         ),
         PyprofColumn("dir", "Direction", "`fprop`, `bprop` or `na`.", _dir, ("direction",)),
         PyprofColumn(
-            "sub", "Sub", "Number of the kernel in its op call, from 0.", _sub, ("rank", "op_id")
+            "sub",
+            "Sub",
+            "Number of the kernel in its op call, from 0.",
+            _sub,
+            ("rank", "op_id", "call_id"),
         ),
         PyprofColumn("mod", "Module", "Namespace of the op.", _mod, ("op",)),
         PyprofColumn("op", "Op", "Name of the op in its namespace.", _op, ("op",)),

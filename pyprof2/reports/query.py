@@ -75,7 +75,7 @@ class Query:
         sort: most significant first.
         top: how many rows; None: the default of the format.
         depth: of axes layer and range: how many names of a path.
-        fold_numbers: of axis range: whether texts that differ in numbers are one.
+        fold_numbers: of axes layer and range: whether texts that differ in numbers are one.
         selection: arguments of `pyprof2.analysis.summaries.profile.select`.
         target: where to write.
         span: the argument of `pyprof2.api.run.Run.of_span`.

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
+import json
 from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from tests.kineto_events import annotation, complete, frame, kernel, launch, op, trace
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.journeys.conftest import Walk
     from tests.kineto_events import Event
 
@@ -99,3 +106,83 @@ def test_kernels_of_a_decode_graph_have_op_layer_and_line(walk: Walk) -> None:
     assert "graph_gap" in causes
     assert "by names and order" in walk.text("check", "decode.pyprof2")
     assert "capture 1, in bs_32_rank0.json" in walk.text("explain", "decode.pyprof2", "kernel:1")
+
+
+SERVER: Final = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(x).relu()
+
+# There is no GPU: what the class calls in C++ does nothing.
+base = torch.cuda.CUDAGraph.__mro__[1]
+base.capture_begin = base.capture_end = lambda *args, **kwargs: None
+graph = object.__new__(torch.cuda.CUDAGraph)
+graph._tracker = None
+
+net, batch = Net(), torch.ones(2, 8)
+for _ in range(3):  # the warm-up
+    net(batch)
+graph.capture_begin()
+net(batch)
+graph.capture_end()
+import pyprof2
+for _ in range(3):
+    with pyprof2.annotate("decode"):
+        batch.add_(1)
+    pyprof2.step()
+"""
+LAUNCHED: Final = {"aten::addmm": "Cijk_gemm", "aten::clamp_min": "relu_kernel"}
+
+
+def with_a_device(path: Path) -> None:
+    """Put into a recording what a GPU would have added: launches, captured ones or replays."""
+    with gzip.open(path) as file:
+        document = json.load(file)
+    events = document["traceEvents"]
+    ops = sorted(
+        (each for each in events if each.get("cat") == "cpu_op"), key=lambda each: each["ts"]
+    )
+    made: list[Event] = []
+    if path.parent.name == "capture_traces":
+        place = {name: ops[0][name] for name in ("pid", "tid")}
+        end = max(each["ts"] + each["dur"] for each in ops)
+        for number, (name, ts) in enumerate((("Begin", ops[0]["ts"] - 1), ("End", end + 1))):
+            made.append(launch(ts, number + 1, name=f"hipStream{name}Capture", dur=0.1) | place)
+        for number, each in enumerate(each for each in ops if each["name"] in LAUNCHED):
+            args = {"correlation": number + 10, "kernel": LAUNCHED[each["name"]]}
+            late = each["ts"] + 0.99 * each["dur"]  # after the ops inside of it
+            made.append(complete("cuda_runtime", "hipLaunchKernel", late, 0.001, args=args) | place)
+    else:
+        replays = [each for each in ops if each["name"] == "aten::add_"]
+        for number, each in enumerate(replays):
+            at, place = each["ts"] + each["dur"], {name: each[name] for name in ("pid", "tid")}
+            made.append(launch(at, 100 + number, name="hipGraphLaunch", dur=1) | place)
+            for start, name in enumerate(LAUNCHED.values()):
+                made.append(kernel(at + 10 + 5 * start, 4 - start, 100 + number, name=name))
+    document["traceEvents"] = [*events, *made]
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="capture needs torch")
+def test_what_our_own_capture_keeps_of_graphs_explains_the_steps(walk: Walk) -> None:
+    (walk.folder / "serve.py").write_text(SERVER)
+
+    said = walk.run("pyprof2", "capture", "--kineto", "--steps", "1:2", "-o", "net", "serve.py")
+
+    assert "captures of CUDA graphs in capture_traces" in said.stderr
+    of_graph = walk.folder / "capture_traces" / "net-graph-1.json.gz"
+    for path in (walk.folder / "net.json.gz", of_graph):
+        with_a_device(path)
+    walk.run("pyprof2", "parse", "net.json.gz")
+    rows = walk.rows("prof", "net.pyprof2", "--by", "op,layer")
+    assert [(row["op"], row["layer"], row["op_calls"], row["time_ns"]) for row in rows] == [
+        ("aten::addmm", "Net_0.Linear_0", "2", "8000"), ("aten::clamp_min", "Net_0", "2", "6000"),
+    ]  # fmt: skip
+    lines = {row["name"] for row in walk.rows("lines", "net.pyprof2") if row["time_ns"] == "14000"}
+    assert any(name.startswith("serve.py:") for name in lines)

@@ -33,7 +33,10 @@ READ = {
     name: list(dict.fromkeys(chain.from_iterable(needed.get(name, ()) for needed in (
         steps.INPUT, summary.NEEDED, ledger.NEEDED, utilization.NEEDED, lines.INPUT,
     ))))
-    for name in ("kernels", "copies", "ops", "ranges", "signatures", "devices", "trace", "idle")
+    for name in (
+        "kernels", "copies", "ops", "ranges", "signatures", "devices", "trace", "idle",
+        "graph_nodes",
+    )
 }  # fmt: skip
 
 
@@ -142,6 +145,7 @@ class Made:
                 "tid": self.some(1, 2, 3), "tensor_core": self.some("yes", "no", "unknown", None),
                 "cost_op_id": self.some(None, op), "link": self.some("graph", "correlation"),
                 "device_name": self.some("A", "B"), "forward_op_id": op,
+                "graph_node": self.some(None, None, 0, 1, 2),
             }  # fmt: skip
             used = {"blocks_per_sm": self.chance.random(), "occupancy_pct": self.some(0.1, 33.3)}
             found.append(self.work() | own | (used if kernels else {}))
@@ -160,11 +164,23 @@ class Made:
         idle = [
             {"start_ns": self.up_to(self.long), "time_ns": 3, "step": self.some(None, 0, 1),
              "op_id": self.some(None, self.up_to(len(self.ops))) if self.ops else None,
+             "op": self.some(None, "aten::mm"),
+             "kernel_id": self.some(None, self.up_to(sum(counts))) if sum(counts) else None,
              "source": self.some(None, "/w/t.py:3", "/w/t.py:9"), "drained": None}
             for _ in range(self.some(0, 9))
         ]  # fmt: skip
+        nodes = [
+            {
+                "layer": self.some(None, "a", "b.c"), "recompute": self.some(*YES_OR_NO),
+                "direction": self.some(None, "forward", "backward"), "graph_node": n,
+                "call_node": self.some(None, self.up_to(n)),
+                "stack_id": self.some(None, 0, 1), "op": self.some(None, "aten::mm", "aten::add"),
+                "forward_op": self.some(None, None, "aten::linear"),
+            }
+            for n in range(3)
+        ]  # fmt: skip
         rows: dict[str, list[dict[str, Any]]] = {
-            "kernels": self.activities(0, counts[0], kernels=True),
+            "graph_nodes": nodes, "kernels": self.activities(0, counts[0], kernels=True),
             "copies": self.activities(counts[0], counts[1], kernels=False), "ops": self.ops,
             "ranges": ranges, "idle": idle, "devices": [{"device": 0, "name": "A"}],
             "signatures": [{"has_shapes": True}, {"has_shapes": False}],

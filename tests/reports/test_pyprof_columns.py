@@ -53,6 +53,15 @@ def test_sub_numbers_the_kernels_of_one_op_call() -> None:
     assert made == [0, 1, 0, 0, 2, 0, 0]
 
 
+def test_each_replay_of_a_graph_numbers_the_kernels_of_a_call_anew() -> None:
+    # Of one captured op, and of one that is in another recording.
+    calls = [(5, 0), (5, 0), (5, 2), (5, 2), (None, 4), (None, 4)]
+
+    made = values("sub", *({"op_id": op_id, "call_id": call_id} for op_id, call_id in calls))
+
+    assert made == [0, 1, 0, 1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("op", "mod", "name"),
     [

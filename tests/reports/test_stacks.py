@@ -180,3 +180,22 @@ def test_speedscope_has_the_same_stacks(by_hand: Run, tmp_path: Path) -> None:
         "sampled", "nanoseconds", 56_000,
     )  # fmt: skip
     assert file["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+
+
+def test_ops_of_another_recording_stand_above_their_kernels(
+    shared: Path, shared_trace: Callable[[str], Path], tmp_path: Path
+) -> None:
+    store = pyprof2.parse(
+        shared_trace("kineto/tl_vllm_dec.json.gz"), tmp_path / "store",
+        captures=[shared / "traces" / "graphs" / "vllm_dec_capture.json.gz"],
+    )  # fmt: skip
+    run = pyprof2.load(store)
+
+    sums: dict[str, int] = {}
+    for stack, total in folded(run, tmp_path / "x.txt", "ops").items():
+        assert stack[0] != "(none)"
+        innermost = stack[-2]
+        sums[innermost] = sums.get(innermost, 0) + total
+
+    profile = run.profile(by="op")
+    assert sums == dict(zip(profile["op"], profile["time_ns"], strict=True))

@@ -27,7 +27,7 @@ from pyprof2.analysis.summaries.advice.floors import (
     plain_peak,
     won_ns,
 )
-from pyprof2.signatures import DTYPE_BITS, Tensor, parse_inputs
+from pyprof2.signatures import DTYPE_BITS, tensors_in
 from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
     chained = kernels[kernels["category"].isin(_CHAINED)].sort_values(["stream", "start_ns"])
     if facts.kernel_share(chained["dur_ns"].sum()) < LAYOUT_PCT:
         return None
-    size = _sizes(facts, chained)
+    size = _sizes(chained)
     if facts.kernel_share(chained.loc[np.isnan(size), "dur_ns"].sum()) >= SMALL_PCT:
         return unknown("elementwise kernels of unknown sizes", how_to_record(facts, "shapes"))
     follows = _follows(facts, chained, size)
@@ -269,21 +269,15 @@ def _unjudged(facts: RankFacts, least_pct: float) -> RuleFinding | None:
     return unknown(text, how_to_record(facts, "shapes"), evidence=_evidence(lost))
 
 
-def _sizes(facts: RankFacts, rows: pd.DataFrame) -> Floats:
+def _sizes(rows: pd.DataFrame) -> Floats:
     """Return the bytes of the largest tensor that the op of each kernel got; NaN: not known."""
-    signatures = facts["signatures"]
-    inputs = dict(zip(signatures["signature"], signatures["inputs"], strict=True))
-    wanted = {str(each) for each in rows["signature"].dropna().unique()}
     sizes = {}
-    for each in wanted:
-        text = inputs.get(each)
-        tensors: list[Tensor] = []
-        for item in parse_inputs(text) if text else ():
-            if isinstance(item, Tensor | tuple):
-                tensors += [item] if isinstance(item, Tensor) else item
-        bits = [numel(t.shape) * DTYPE_BITS[t.dtype] for t in tensors if t.dtype in DTYPE_BITS]
-        sizes[each] = max(bits) / 8 if bits else np.nan
-    return np.array([sizes.get(str(each), np.nan) for each in rows["signature"]], float)
+    for text in rows["signature"].dropna().unique():
+        bits = [
+            numel(t.shape) * DTYPE_BITS[t.dtype] for t in tensors_in(text) if t.dtype in DTYPE_BITS
+        ]
+        sizes[text] = max(bits) / 8 if bits else np.nan
+    return rows["signature"].astype(object).map(sizes).to_numpy(float, na_value=np.nan)
 
 
 def _follows(facts: RankFacts, rows: pd.DataFrame, size: Floats) -> Bool:

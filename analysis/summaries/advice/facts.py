@@ -47,8 +47,7 @@ INPUT: Final = {
     "kernels": _WORK,
     "copies": _WORK,
     "launches": ("rank", "launch_id", "start_ns", "dur_ns", "pid", "tid", "name"),
-    "ops": ("rank", "op_id", "start_ns", "dur_ns", "pid", "tid", "op", "signature_id", "source"),
-    "signatures": ("rank", "signature_id", "signature", "inputs"),
+    "ops": ("rank", "op_id", "start_ns", "dur_ns", "pid", "tid", "op", "source"),
     "ranges": ("rank", "range_id", "start_ns", "dur_ns", "pid", "tid", "name", "kind"),
     "memory": tuple(MEMORY.names),
     "memory_tags": tuple(MEMORY_TAGS.names),
@@ -62,7 +61,7 @@ INPUT: Final = {
 """The columns of the canonical tables that rules need."""
 
 _RECORDED: Final = ("kernels", "copies", "trace")
-_LONGEST_FIRST: Final = ("idle", "ops", "launches", "signatures", "stalls")
+_LONGEST_FIRST: Final = ("idle", "ops", "launches", "stalls")
 """The other tables: to make a DataFrame takes the most memory while there are few yet."""
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
@@ -72,7 +71,7 @@ HOST_CAUSES: Final = tuple(cause.name for cause in CAUSES if cause.group in _HOS
 _NEARLY_ALL: Final = 0.95
 
 _SHORT: Final = (
-    "kernel_id", "launch_id", "op_id", "gap_id", "signature_id", "range_id", "stall_id", "device",
+    "kernel_id", "launch_id", "op_id", "gap_id", "range_id", "stall_id", "device",
     "stream", "step", "pid", "tid", "place",
 )  # fmt: skip
 _LARGEST_SHORT: Final = 2**31 - 1

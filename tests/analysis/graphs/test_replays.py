@@ -8,6 +8,7 @@ import pytest
 
 from pyprof2.api.run import Run, load
 from pyprof2.pipeline.parsing import parse
+from pyprof2.reports.skyline.entries import Entries
 from tests.kineto_events import (
     ENGINE,
     annotation,
@@ -187,6 +188,23 @@ def test_where_a_third_thread_launches_meanwhile_neither_is_told(tmp_path: Path)
     assert found(run, "link") == ["graph"] * 3
 
 
+def test_launches_of_another_process_are_not_captured(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, capture(0, NET), captured(2.2, "gemm", pid=4711), replay(100, 1, names(NET))
+    )
+
+    assert found(run, "op") == ["aten::mm", "aten::relu", "aten::sum"]
+
+
+def test_of_two_captures_that_one_thread_begins_neither_is_known(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, launch(-1, 70, name=BEGIN, dur=0.1), capture(0, NET),
+        launch(20, 71, name=END, dur=0.1), replay(100, 1, names(NET)),
+    )  # fmt: skip
+
+    assert found(run, "link") == ["graph"] * 3
+
+
 def test_captures_that_fit_alike_give_what_they_agree_on(tmp_path: Path) -> None:
     run = load_events(
         tmp_path, capture(0, NET, layer="First_0"), capture(20, NET, layer="Second_0"),
@@ -196,6 +214,19 @@ def test_captures_that_fit_alike_give_what_they_agree_on(tmp_path: Path) -> None
     assert found(run, "op") == ["aten::mm", "aten::relu", "aten::sum"]
     assert found(run, "layer") == [None] * 3
     assert "2 of 2 captures, as far as they agree" in found(run, "link_note")[0]
+
+
+def test_a_call_whose_kernels_captures_dispute_has_no_counts(tmp_path: Path) -> None:
+    mm: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": F32}
+    whole = [
+        launch(0, 9, name=BEGIN, dur=0.1), op("aten::mm", 1, 5, **mm), captured(2, "gemm"),
+        captured(3, "another_gemm"), launch(8, 10, name=END, dur=0.1),
+    ]  # fmt: skip
+    apart = capture(20, [LINEAR, ("aten::mm", "another_gemm")], **mm)
+
+    run = load_events(tmp_path, whole, apart, replay(100, 1, ["gemm", "another_gemm"]))
+
+    assert found(run, "op", "flops", "call_id") == [("aten::mm", None, None)] * 2
 
 
 def test_captures_of_one_range_are_replayed_in_turn(tmp_path: Path) -> None:
@@ -272,6 +303,14 @@ def test_a_recording_that_lacks_a_node_has_the_others(tmp_path: Path) -> None:
     assert found(run, "link") == ["graph_names", "graph", "graph_names"]
 
 
+def test_a_recording_that_lacks_more_than_a_hundredth_has_none(tmp_path: Path) -> None:
+    net = [*NET, RELU, LINEAR]
+
+    run = load_events(tmp_path, capture(0, net), replay(100, 1, names(net)[:3]))
+
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
 def test_streams_of_a_replay_are_told_by_their_words(tmp_path: Path) -> None:
     run = load_events(
         tmp_path, capture(0, [LINEAR, RELU, LINEAR, SUM]),
@@ -279,6 +318,29 @@ def test_streams_of_a_replay_are_told_by_their_words(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert found(run, "op_id") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("ids", "op_ids"),
+    [
+        pytest.param([0, 1, 2, 3], [0, 1, 2, 3], id="as they were captured"),
+        pytest.param([1, 0, 3, 2], [1, 0, 3, 2], id="the streams changed places"),
+        pytest.param([3, 1, 0, 2], [None] * 4, id="against the order of a stream"),
+        pytest.param([0, 1, 1, 3], [None] * 4, id="one twice"),
+        pytest.param([0, 2, 1, 3], [None] * 4, id="names differ in this order"),
+    ],
+)
+def test_ids_of_nodes_tell_streams_apart_that_do_the_same(
+    ids: list[int], op_ids: list[int | None], tmp_path: Path
+) -> None:
+    net = [LINEAR, LINEAR, RELU, RELU]
+    events = replay(100, 1, names(net), streams=(7, 8))
+    for number, event in zip(ids, events[1:], strict=True):
+        event["args"]["graph node id"] = (5 << 32) + number
+
+    run = load_events(tmp_path, capture(0, net), events)
+
+    assert found(run, "op_id") == op_ids
 
 
 def test_copies_have_one_word(tmp_path: Path) -> None:
@@ -338,6 +400,16 @@ def test_an_eager_stretch_of_the_same_words_explains_a_replay(
         assert all((row[2] is not None) == signature for row in replayed)
 
 
+def test_an_eager_stretch_of_two_kernels_explains_nothing(tmp_path: Path) -> None:
+    events = [each for each in _eager(0, 100, 36) if "sum" not in each["name"]]
+    kernels = [each["name"] for each in events if each.get("cat") == "kernel"]
+
+    run = load_events(tmp_path, events, replay(1000, 1, kernels, grid=[4, 1, 1], block=[64, 1, 1]))
+
+    assert len(kernels) > 16
+    assert found(run, "link")[-len(kernels) :] == ["graph"] * len(kernels)
+
+
 def test_a_warm_up_lends_its_names_to_a_capture_without_names(tmp_path: Path) -> None:
     events = _eager(0, 100, 3)
     for event in events:
@@ -349,6 +421,46 @@ def test_a_warm_up_lends_its_names_to_a_capture_without_names(tmp_path: Path) ->
     assert found(run, "link", "op")[-3:] == [
         ("graph_names", "aten::mm"), ("graph_names", "aten::relu"), ("graph_names", "aten::sum"),
     ]  # fmt: skip
+
+
+def test_warm_ups_that_differ_lend_no_names(tmp_path: Path) -> None:
+    others = _eager(20, 200, 3)
+    for event in others:
+        event["name"] = event["name"].replace("relu_kernel", "another_kernel")
+
+    run = load_events(
+        tmp_path, _eager(0, 100, 3), others, capture(50, NET, named=False),
+        replay(1000, 1, names(NET)),
+    )  # fmt: skip
+
+    assert found(run, "link")[-3:] == ["graph"] * 3
+
+
+def test_of_equal_neighbours_in_which_a_size_differs_none_is_known(tmp_path: Path) -> None:
+    net = [LINEAR, LINEAR, RELU, SUM] * 5
+    events: list[Event] = []
+    for place, (name, of_kernel) in enumerate(net):
+        at = 2.0 * place
+        events += [
+            op(name, at, 1.5),
+            *launched(at, 100 + place, at=at + 500, dur=1, name=of_kernel),
+        ]
+        events[-1]["args"] |= {"grid": [4, 1, 1], "block": [64, 1, 1]}
+    replayed = replay(1000, 1, names(net), grid=[4, 1, 1], block=[64, 1, 1])
+    replayed[1]["args"]["grid"] = [5, 1, 1]
+
+    run = load_events(tmp_path, events, replayed)
+
+    assert found(run, "op")[-20:] == [None, None, *(name for name, _ in net[2:])]
+
+
+def test_a_warm_up_in_another_order_lends_no_names(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, _eager(0, 100, 3), capture(50, [RELU, LINEAR, SUM], named=False),
+        replay(1000, 1, names([RELU, LINEAR, SUM])),
+    )  # fmt: skip
+
+    assert found(run, "link")[-3:] == ["graph"] * 3
 
 
 GUARDED = [
@@ -426,6 +538,25 @@ def test_time_between_nodes_of_a_replay_is_the_graphs(tmp_path: Path) -> None:
     ]
 
 
+def test_idle_time_in_which_a_node_ran_that_is_lacking_says_so(tmp_path: Path) -> None:
+    net = [*NET, RELU, LINEAR]
+    run = load_events(
+        tmp_path, capture(0, net), replay(100, 1, names(net)[:4]), replay(200, 2, names(net)),
+        replay(300, 3, [*names(net)[:2], *names(net)[3:]]),
+    )  # fmt: skip
+
+    assert rows(run.table("graph_nodes"), "lost_after") == [0, 0, 0, 1, *[0] * 5, 0, 1, 0, 0]
+    noted = [
+        (row["start_ns"], row["time_ns"])
+        for row in run.table("idle").to_pylist()
+        if "lacks a node of the graph" in (row["note"] or "")
+    ]
+    # After the last kernel of the first replay, and between the two around the third's sum.
+    start = {row["start_ns"] for row in run.table("kernels").to_pylist()}
+    first, third = sorted(start)[3] + 1000, sorted(start)[10] + 1000
+    assert [at for at, _ in noted] == [first, third]
+
+
 def test_lines_have_the_time_of_kernels_whose_ops_are_in_another_recording(tmp_path: Path) -> None:
     path = trace(
         tmp_path / "capture.json", capture(0, NET), frame("net/model.py(12): forward", -1, 40)
@@ -434,5 +565,104 @@ def test_lines_have_the_time_of_kernels_whose_ops_are_in_another_recording(tmp_p
 
     run = load(parse(recording, captures=[path]))
 
-    (line,) = run.lines().loc[lambda lines: lines["kind"] == "line"].to_dict("records")
-    assert (line["name"], line["time_ns"]) == ("net/model.py:12", 3000)
+    lines = run.lines()
+    columns = ["time_ns", "forward_ns", "count", "idle_caused_ns"]
+    at = {row["name"]: [row[name] for name in columns] for row in lines.to_dict("records")}
+    assert lines["name"].tolist()[:5] == [
+        "net/model.py", "net/model.py:12", "aten::mm", "aten::relu", "aten::sum",
+    ]  # fmt: skip
+    assert at["net/model.py:12"] == [3000, 3000, 3, 11_000]
+    # The launch of the graph takes 9 us, and 1 us passes before each of the other nodes.
+    assert at["aten::relu"] == [1000, 1000, 1, 1000]
+    assert at["(no op)"][0] == 0
+    assert "no source lines" not in set(run.check()["finding"])
+
+
+def test_calls_of_a_graph_are_calls_of_skylines_report(tmp_path: Path) -> None:
+    path = trace(
+        tmp_path / "capture.json", capture(0, NET), frame("net/model.py(12): forward", -1, 40)
+    )
+    recording = trace(
+        tmp_path, op("aten::exp", 0, 1), replay(100, 1, names(NET)), replay(200, 2, names(NET))
+    )
+
+    report = Entries(load(parse(recording, captures=[path]))).time()
+
+    assert [(each.op, each.forward_ns) for each in report.entries if each.forward_ns] == [
+        ("aten::mm", 2000), ("aten::relu", 2000), ("aten::sum", 2000),
+    ]  # fmt: skip
+
+
+def test_without_names_few_nodes_tell_nothing(tmp_path: Path) -> None:
+    few = GUARDED[:5]
+
+    run = load_events(tmp_path, capture(0, few, named=False), replay(1000, 1, names(few)))
+
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
+def test_without_names_calls_that_are_alike_run_the_same_kernel(tmp_path: Path) -> None:
+    net = GUARDED * 2
+    kernels = names(net)
+    kernels[5] = "another_gemm"
+
+    run = load_events(
+        tmp_path, capture(0, net, named=False, dims=[[2, 3], [3, 4]], types=F32),
+        replay(1000, 1, kernels),
+    )  # fmt: skip
+
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
+PIECES = [GUARDED[:5], [*GUARDED[2:5], *GUARDED[:2]]]
+
+
+def test_pieces_without_names_are_judged_together(tmp_path: Path) -> None:
+    captures = [capture(20 * at, piece, named=False) for at, piece in enumerate(PIECES)]
+    order = [1, 0, 1, 0]
+    replays = [
+        replay(200 + 50 * at, at + 1, names(PIECES[piece])) for at, piece in enumerate(order)
+    ]
+
+    run = load_events(tmp_path, *captures, annotation("capture_8_PIECEWISE", -1, 60), *replays)
+    assert found(run, "op") == [name for piece in order for name, _ in PIECES[piece]]
+    # Without the range, five nodes are too few to tell.
+    run = load_events(tmp_path, *captures, *replays)
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
+OWN = ("mine::step", "mine_kernel")
+
+
+@pytest.mark.parametrize(
+    ("name", "replays"),
+    [
+        pytest.param("mine_kernel", 1, id="of a kind that nobody knows"),
+        pytest.param("yours_kernel", 1, id="another one"),
+        pytest.param("yours_kernel", 3, id="in each replay"),
+    ],
+)
+def test_without_names_a_kernel_that_no_other_call_runs_is_not_known(
+    name: str, replays: int, tmp_path: Path
+) -> None:
+    net = [*GUARDED[:2], OWN, *GUARDED[2:]]
+    kernels = [name if each == "mine_kernel" else each for each in names(net)]
+
+    run = load_events(
+        tmp_path, capture(0, net, named=False, dims=[[2, 3], [3, 4]], types=F32),
+        *(replay(1000 + 100 * at, at + 1, kernels) for at in range(replays)),
+    )  # fmt: skip
+
+    expected = [(None, "graph") if each == OWN else (each[0], "graph_order") for each in net]
+    assert found(run, "op", "link") == expected * replays
+
+
+def test_without_names_a_kernel_that_like_calls_run_is_known(tmp_path: Path) -> None:
+    net = [*GUARDED[:2], OWN, *GUARDED[2:8], OWN, *GUARDED[8:]]
+
+    run = load_events(
+        tmp_path, capture(0, net, named=False, dims=[[2, 3], [3, 4]], types=F32),
+        replay(1000, 1, names(net)),
+    )  # fmt: skip
+
+    assert found(run, "op") == [name for name, _ in net]
