@@ -46,6 +46,7 @@ from pyprof2.result_tables import (
     ENERGY,
     FINDINGS,
     RESULTS,
+    SERVING_KINDS,
     SERVING_PHASES,
     SERVING_STEPS,
     SPENDING,
@@ -110,7 +111,15 @@ def results() -> str:
     """Return a section for each table of what was found."""
     return "\n\n".join(
         _table_section(table)
-        for table in (*RESULTS.values(), SERVING_STEPS, SERVING_PHASES, ENERGY, SPENDING, FINDINGS)
+        for table in (
+            *RESULTS.values(),
+            SERVING_STEPS,
+            SERVING_PHASES,
+            SERVING_KINDS,
+            ENERGY,
+            SPENDING,
+            FINDINGS,
+        )
     )
 
 

@@ -136,6 +136,12 @@ class Batch:
         )
 
     @property
+    def tokens(self) -> int | None:
+        """The new tokens of all requests; None: not known."""
+        both = self.context.sq, self.generation.sq
+        return None if None in both else sum(map(int, filter(None, both)))
+
+    @property
     def known_count(self) -> int:
         """How much the name says: the number of sums that are known."""
         both = (self.context, self.generation)

@@ -107,18 +107,27 @@ def serving_steps(
     return pa.Table.from_pylist(ranked, schema=SERVING_STEPS.schema())
 
 
-def steps_of_kernels(
-    tables: Mapping[str, pa.Table], pattern: re.Pattern[str] | None = None
-) -> tuple[list[str | None], Int]:
-    """Return the phases of the steps, and of each kernel the position of its step; -1: none.
+class StepsWork(NamedTuple):
+    """The steps of a rank, and the activities of its devices: kernels, then copies.
 
-    Args:
-        tables: as for `serving_steps`.
-        pattern: as for `serving_steps`.
+    Attributes:
+        batches: of each step.
+        step: of each activity the position of the step that launched it; -1: none.
+        own_ns: of each the time in which no activity of its device that began before it ran.
     """
+
+    batches: list[Batch]
+    step: Int
+    own_ns: Int
+
+
+def work_of_steps(
+    tables: Mapping[str, pa.Table], pattern: re.Pattern[str] | None = None
+) -> StepsWork:
+    """Return the steps and which activities are theirs; arguments as of `serving_steps`."""
     steps = _ranges_of_steps(tables["ranges"], pattern)
-    owner = _work_of(tables, steps).step[: tables["kernels"].num_rows]
-    return [each.batch.phase for each in steps], owner
+    work = _work_of(tables, steps)
+    return StepsWork([each.batch for each in steps], work.step, work.own_ns)
 
 
 def names_steps(ranges: pa.Table) -> bool:
