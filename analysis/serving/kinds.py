@@ -136,7 +136,9 @@ def _kind(op: str | None, kernel: str | None, category: str | None) -> str:
     """Return the kind by an op, else by a kernel's name, else by its category."""
     if category in _FIRST:
         return _BY_CATEGORY[category]
-    for name in filter(None, (op, kernel)):
+    # Names of kernels of products are made up of sizes and types: an op says more.
+    names = (op,) if op and category == "matmul" else (op, kernel)
+    for name in filter(None, names):
         for kind, pattern in _BY_NAME:
             if pattern.search(name):
                 return kind

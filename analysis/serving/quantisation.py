@@ -111,7 +111,7 @@ def _bits(how: Mapping[str, Any]) -> tuple[float, str]:
     if method == "quark" and not how.get("layer_quant_config"):
         weight = (how.get("global_quant_config") or {}).get("weight") or {}
         known = {"fp4": (_MXFP4, DENSE_TYPE), "fp8_e4m3": (8, "f8")}
-        if found := known.get(weight.get("dtype")):
+        if found := known.get(str(weight.get("dtype"))):
             return found
     raise _not_known(method)
 
