@@ -358,6 +358,12 @@ SERVING_STEPS: Final = Table(
         Column("out_most", pa.int64(), "Tokens of the output, at most."),
         Column("launched", pa.int64(), "Activities that were launched one by one."),
         Column("launched_by_graph", pa.int64(), "Activities that a graph's launch launched."),
+        Column(
+            "by_device_range",
+            pa.int64(),
+            "Activities in the range of the step on their stream; only where nothing says what "
+            "launched them.",
+        ),
         Column("launched_elsewhere", pa.int64(), "Of all these by another thread of the process."),
     ),
 )
