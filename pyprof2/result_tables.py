@@ -454,6 +454,25 @@ SERVING_KINDS: Final = Table(
         ),
     ),
 )
+SERVING_DIFFERENCE: Final = Table(
+    "serving_difference",
+    "One row per phase, or phase and kind of layer, of two runs of an inference server. Not "
+    "stored: `pyprof2 compare A B --by phase,kind`.",
+    (
+        Column("phase", TEXT, "As in `serving_steps`."),
+        Column("kind", TEXT, "As in `serving_kinds`."),
+        *(
+            column
+            for side in "ab"
+            for column in (
+                Column(f"{side}_device_ns", pa.int64(), f"Time of devices in {side}.", "ns"),
+                Column(f"{side}_ns_per_token", pa.float64(), "The same, for one new token.", "ns"),
+            )
+        ),
+        Column("change_ns_per_token", pa.float64(), "What it takes longer in b.", "ns"),
+        Column("change_pct", pa.float64(), "The same, of a.", "%"),
+    ),
+)
 ENERGY: Final = Table(
     "energy",
     "One row per counter of energy that the recording machine let the recorder read. Not stored: "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Int
 
-_OF_WORK: Final = ("flops", "bytes", "cost_status")
+_OF_WORK: Final = ("kernel_id", "flops", "bytes", "cost_status")
 INPUT: Final = STEPS_INPUT | {
     "kernels": tuple(
         dict.fromkeys([*STEPS_INPUT["kernels"], *kinds.COLUMNS, *facts.COLUMNS, *_OF_WORK])
@@ -50,6 +50,7 @@ class ServedRank(NamedTuple):
     Attributes:
         rank: its number.
         work: the steps, and which activities are theirs: kernels, then copies.
+        kernel_id: of each activity.
         kind: of each activity, a code into `kinds.KINDS`.
         flops, bytes: of each by the shapes of its op; -1: not known.
         costed: whether they are known.
@@ -60,6 +61,7 @@ class ServedRank(NamedTuple):
 
     rank: int
     work: StepsWork
+    kernel_id: Int
     kind: Int
     flops: Int
     bytes: Int
@@ -82,9 +84,9 @@ def served_rank(
     work = work_of_steps(tables, pattern)
     of_kernels = kinds.kinds_of(kernels, work.step[: kernels.num_rows])
     both = (kernels, copies)
-    flops, moved = (
+    kernel_id, flops, moved = (
         np.concatenate([int_column(table, name, -1) for table in both])
-        for name in ("flops", "bytes")
+        for name in ("kernel_id", "flops", "bytes")
     )
     costed = []
     for table in both:
@@ -96,6 +98,7 @@ def served_rank(
     return ServedRank(
         rank,
         work,
+        kernel_id,
         np.append(of_kernels, np.full(copies.num_rows, kinds.KINDS.index(kinds.COPY))),
         flops,
         moved,

@@ -398,6 +398,10 @@ class Run(Displayed):
         """
         return self._time.idle_and_windows(rank, normal_gap_us)
 
+    def with_phases(self, idle: pd.DataFrame) -> pd.DataFrame:
+        """Return rows of idle time with the phase of the server's step whose work ended each."""
+        return self._serving.phases_of(idle)
+
     @property
     def launch_delays(self) -> pd.DataFrame:
         """How long each kernel and copy waited after its launch.
@@ -429,7 +433,7 @@ class Run(Displayed):
 
         Args:
             by: one or more of `cause`, `group`, `source`, `op`, `layer`, `call`, `step`,
-                `thread`, `device`, `rank`, `note`.
+                `thread`, `device`, `rank`, `note`, `phase` of an inference server.
             rank: only this one.
             normal_gap_us: see `idle_table`.
 
@@ -440,6 +444,7 @@ class Run(Displayed):
 
         frame, windows = self.idle_and_windows(rank, normal_gap_us)
         axes = (by,) if isinstance(by, str) else tuple(by)
+        frame = self.with_phases(frame) if "phase" in axes else frame
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
 
     def memory_profile(

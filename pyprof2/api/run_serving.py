@@ -68,6 +68,22 @@ class RunServing:
 
         return all_facts(self.ranks(pattern))
 
+    def phases_of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows with the phase of the step that launched the activity of each.
+
+        Args:
+            rows: with `rank` and `kernel_id`; null is in no phase, as what no step launched is.
+        """
+        from pyprof2.analysis.serving.steps import OUTSIDE
+
+        phase: dict[tuple[int, int], str | None] = {}
+        for rank in self.ranks(None):
+            names = [*(batch.phase for batch in rank.work.batches), OUTSIDE]
+            pairs = zip(rank.kernel_id.tolist(), rank.work.step.tolist(), strict=True)
+            phase |= {(rank.rank, kernel): names[step] for kernel, step in pairs}
+        keys = zip(rows["rank"], rows["kernel_id"].fillna(-1), strict=True)
+        return rows.assign(phase=[phase.get(key, OUTSIDE) for key in keys])
+
     def known_models(self, pattern: str | None) -> list[str]:
         """Return the names of known models that the recording does not contradict."""
         from pyprof2.analysis.serving.known_models import not_contradicted

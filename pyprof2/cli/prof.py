@@ -174,7 +174,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     from pyprof2.api import run as runs
-    from pyprof2.cli.query import asks_for_serving, check_breakdown, read_query
+    from pyprof2.cli.query import asks_for_serving, check_breakdown, has_no_choice, read_query
 
     by_serving = asks_for_serving(args)
     query = read_query(args, by=[] if by_serving else args.by)
@@ -201,7 +201,7 @@ def run(args: argparse.Namespace) -> None:
         from pyprof2.reports import totals
 
         totals.show(loaded, query)
-    elif by_serving:
+    elif by_serving or (args.by == ["step"] and has_no_choice(args) and _is_of_server(loaded)):
         from pyprof2.reports.serving import ServingQuery, show_serving
 
         rank = query.selection["rank"]
@@ -211,6 +211,11 @@ def run(args: argparse.Namespace) -> None:
         show_serving(loaded, asked, query.target)
     else:
         show(loaded, query, quiet=args.quiet)
+
+
+def _is_of_server(loaded: Run) -> bool:
+    """Whether the only steps of a recording are those of an inference server."""
+    return not loaded.summary.get("steps") and loaded.is_of_server
 
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:

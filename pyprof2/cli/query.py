@@ -33,6 +33,8 @@ _SELECTORS: Final = ("rank", "step", *_PATTERNS, "direction", "category", "strea
 def asks_for_serving(args: argparse.Namespace) -> bool:
     """Return whether phases or kinds of layer of an inference server are asked for.
 
+    Steps may be: where no others were recorded.
+
     Raises:
         UsageError: they do not go with the other options; they have rows and columns of their own.
     """
@@ -43,16 +45,21 @@ def asks_for_serving(args: argparse.Namespace) -> bool:
                 msg = f"{option} is of the steps of an inference server: add --by phase"
                 raise UsageError(msg)
         return False
-    others = ("columns", "sort", "top", "depth", *set(_SELECTORS) - {"rank"})
-    asked = [name for name in others if getattr(args, name) is not None]
-    switches = ("fold_numbers", "pyprof", "no_copies", "breakdown", "summary")
-    if set(args.by) - _SERVING or asked or any(getattr(args, name) for name in switches):
+    if set(args.by) - _SERVING or not has_no_choice(args):
         msg = (
             f"--by {','.join(args.by)}: phase and kind have rows and columns of their own: leave "
             "all but --rank and --span out"
         )
         raise UsageError(msg)
     return True
+
+
+def has_no_choice(args: argparse.Namespace) -> bool:
+    """Whether no option of a profile is given that says which rows or columns it has."""
+    others = ("columns", "sort", "top", "depth", *set(_SELECTORS) - {"rank"})
+    switches = ("fold_numbers", "pyprof", "no_copies", "breakdown", "summary")
+    asked = any(getattr(args, name) is not None for name in others)
+    return not asked and not any(getattr(args, name) for name in switches)
 
 
 def read_query(args: argparse.Namespace, by: Sequence[str] | None) -> Query:

@@ -11,7 +11,7 @@ from pyprof2.analysis.serving.batches import DECODE, PREFILL
 from pyprof2.analysis.serving.costs import COLUMNS, shares_of_peak
 from pyprof2.analysis.serving.steps import OUTSIDE
 from pyprof2.reports.table import drawn
-from pyprof2.result_tables import SERVING_KINDS, SERVING_PHASES
+from pyprof2.result_tables import SERVING_KINDS, SERVING_PHASES, SERVING_STEPS
 from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ _TABLE: Final = (
     "phase", "steps", "requests", "new_tokens", "out_least", "device_ns", "share_pct", "span_ns",
     "gap_ns", "host_ns", "wait_ns", "in_per_s", "out_per_s", "in_price", "out_price",
 )  # fmt: skip
+_STEP_TABLE: Final = (
+    "rank", "step", "phase", "requests", "new_tokens", "keys", "out_least", "device_ns",
+    "share_pct", "span_ns", "gap_ns", "period_ns", "host_ns", "wait_ns",
+)  # fmt: skip
 _WORK: Final = {
     "flops": ("GFLOP", 1e9), "bytes": ("MB", 1e6), "tflops": ("TFLOP/s", 1), "gbps": ("GB/s", 1),
 }  # fmt: skip
@@ -50,7 +54,7 @@ class ServingQuery:
     """What to show of a server.
 
     Attributes:
-        by: `phase`, `kind` or both.
+        by: `phase`, `kind` or both; or `step`.
         model: the configuration; None: none is given.
         tp: how many ranks share it; None: not given.
         pattern: of the names of steps; None: those that are known.
@@ -83,9 +87,33 @@ def show_serving(run: Run, query: ServingQuery, target: Target) -> None:
     devices = steps.attrs.get("shards", query.tp or _shards(run))
     if query.rank is not None:
         steps = steps[steps["rank"] == query.rank]
+    if query.by == ("step",):
+        _show_steps(steps, target)
+        return
     rows = phases(steps, run.peaks, price=query.price and devices and query.price * devices)
     models = run.serving_models(query.pattern) if target.is_text and not rows.empty else None
     _show_phases(rows, steps, target, models)
+
+
+def _show_steps(steps: pd.DataFrame, target: Target) -> None:
+    """Write a row for each step."""
+    if not target.is_text:
+        columns = (*SERVING_STEPS.columns, *SERVING_PHASES.columns)
+        target.write_frame(steps, tuple({each.name: each for each in columns}.values()))
+        return
+    new = steps["c_sq"] + steps["g_sq"]
+    rows = steps.assign(
+        step=steps["serving_step"],
+        phase=steps["phase"].fillna(_UNKNOWN),
+        new_tokens=new,
+        keys=steps["c_sk"] + steps["g_sk"],
+        share_pct=100 * steps["device_ns"] / max(1, int(steps["device_ns"].sum())),
+    )
+    shown = rows[list(_STEP_TABLE)].dropna(axis="columns", how="all")
+    if len(set(rows["rank"])) == 1:
+        shown = shown.drop(columns="rank")
+    table = drawn(shown, target, alike=[name for name in shown if name.endswith("_ns")])
+    target.write_lines([*table.lines, "", *_notes(steps)])
 
 
 def _shards(run: Run) -> int | None:
