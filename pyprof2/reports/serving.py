@@ -189,7 +189,7 @@ def _show_phases(
     table = drawn(shown, target, alike=["device_ns", "span_ns", "gap_ns", "host_ns", "wait_ns"])
     words = []
     if COLUMNS[0] in steps:
-        words = [*_costs(rows, steps.attrs), _checked(steps.attrs), _LEFT_OUT]
+        words = list(costs_in_words(rows, steps.attrs))
     elif models[0]:
         words = [_facts(*models)]
     target.write_lines([*table.lines, "", *words, *_notes(steps)])
@@ -272,7 +272,7 @@ def _notes_of_kinds(kinds: pd.DataFrame, query: ServingQuery) -> Iterator[str]:
         yield "linear: products that neither a module nor their order tells apart"
 
 
-def _costs(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterator[str]:
+def costs_in_words(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterator[str]:
     """Say of each phase what the model's configuration makes of it."""
     experts, touched = about["experts"]
     for row in rows[rows["phase"] != OUTSIDE].to_dict("records"):
@@ -288,6 +288,8 @@ def _costs(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterator[str]:
         yield f"{row['phase']}: {', '.join(text for text in work if _UNKNOWN not in text)}"
         if max(row["mfu_least_pct"] or 0, row["mbu_least_pct"] or 0) > _ALL_PCT:
             yield "  more than the device can do: the configuration, --device or --tp is not right"
+    yield _checked(about)
+    yield _LEFT_OUT
 
 
 def _between(row: Mapping[Hashable, Any], name: str, unit: float, ending: str = "") -> str:
