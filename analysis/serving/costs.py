@@ -10,7 +10,8 @@ import numpy as np
 
 from pyprof2.analysis.serving import facts, kinds
 from pyprof2.analysis.serving.batches import RequestSums
-from pyprof2.analysis.serving.models import Between, Cost, LanguageModel
+from pyprof2.analysis.serving.models import Between, KindCost, LanguageModel
+from pyprof2.analysis.serving.quantisation import DENSE_BITS
 from pyprof2.analysis.serving.steps import INPUT as STEPS_INPUT
 from pyprof2.analysis.serving.steps import OUTSIDE, StepsWork, work_of_steps
 from pyprof2.errors import UsageError
@@ -45,7 +46,7 @@ _EIGHT_BITS: Final = re.compile(r"E4m3.*E2m1|E2m1.*E4m3|fp8.*fp4|f8.*mxfp4")
 
 
 class ServedRank(NamedTuple):
-    """What a rank did for a server: its steps, and the activities of its devices.
+    """A rank of a server: its steps, and the activities of its devices.
 
     Attributes:
         rank: its number.
@@ -166,7 +167,8 @@ def costs_of_step(
     peaks = {} if device is None else device.matrix_flop_per_s
     times = {}
     for kind, cost in costs.items():
-        peak = peaks.get(_type_of(model, kind, expert_type))
+        is_known = kind == kinds.EXPERTS and expert_type and model.expert.bits < DENSE_BITS
+        peak = peaks.get((expert_type if is_known else None) or model.type_of(kind))
         if cost.flops == (0, 0):
             times[kind] = Between(0, 0)
         elif peak and cost.flops is not None:
@@ -182,13 +184,6 @@ def costs_of_step(
         if None not in parts:
             found[f"{name}_most"] = sum(each.most for each in parts if each is not None)
     return found
-
-
-def _type_of(model: LanguageModel, kind: str, expert_type: str | None) -> str:
-    """Return in which type products of a kind are computed, by model and recording."""
-    if kind == kinds.EXPERTS and expert_type and model.expert.bits < 16:
-        return expert_type
-    return model.type_of(kind)
 
 
 def shares_of_peak(
@@ -287,9 +282,9 @@ def _sums_of(rank: ServedRank) -> Iterator[tuple[tuple[str | None, str], _Sums]]
 
 def _costs_of_phases(
     ranks: Iterable[ServedRank], model: LanguageModel
-) -> dict[tuple[str | None, str], Cost]:
+) -> dict[tuple[str | None, str], KindCost]:
     """Return what each kind takes in all steps of a phase by the model; None: of one not known."""
-    found: dict[tuple[str | None, str], Cost] = {}
+    found: dict[tuple[str | None, str], KindCost] = {}
     unknown: set[str | None] = set()
     for rank in ranks:
         for batch in rank.work.batches:
@@ -297,8 +292,8 @@ def _costs_of_phases(
             if not costs:
                 unknown.add(batch.phase)
             for kind, cost in costs.items():
-                before = found.get((batch.phase, kind), Cost(Between(0, 0), Between(0, 0)))
-                found[batch.phase, kind] = Cost(
+                before = found.get((batch.phase, kind), KindCost(Between(0, 0), Between(0, 0)))
+                found[batch.phase, kind] = KindCost(
                     *(
                         None if None in (one, other) else one + other
                         for one, other in zip(before, cost, strict=True)
@@ -308,7 +303,7 @@ def _costs_of_phases(
 
 
 def _row(
-    phase: str | None, kind: str, own: _Sums, cost: Cost | None, device: Device | None
+    phase: str | None, kind: str, own: _Sums, cost: KindCost | None, device: Device | None
 ) -> dict[str, Any]:
     """Return the row of a phase and kind."""
     is_costed = own.costed_ns == own.device_ns

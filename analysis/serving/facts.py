@@ -1,4 +1,4 @@
-"""What a recording says of the model that a server ran, and whether a model agrees with it.
+"""Facts of a recording about the model that a server ran, and whether a model agrees with them.
 
 A fact is a set of the values that were recorded of a quantity. Sizes are those of products with
 weights whose kind is known, of queries and keys of attention, and of the rows of logits; the number
@@ -8,7 +8,6 @@ of layers is that of the stretches of attention in a step, between which other p
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -72,7 +71,7 @@ Facts = dict[str, set[int | str]]
 
 
 class Expected(NamedTuple):
-    """What a model would have recorded.
+    """The values of a quantity that a recording of a model has.
 
     Attributes:
         shown: the value of its configuration.
@@ -130,24 +129,18 @@ def _layers(kernels: pa.Table, kinds: Int, work: StepsWork) -> list[int]:
     return own[1:-1] if len(own) > _MANY_STEPS else own
 
 
-@lru_cache(maxsize=1 << 12)
-def _of_signature(kind: str, text: str) -> tuple[tuple[str, int], ...]:
-    """Return the facts that a kernel's op and its tensors say."""
-    tensors = [(tuple(map(int, sizes.split(","))), dtype) for sizes, dtype in _TENSOR.findall(text)]
-    shapes = [shape for shape, _ in tensors]
-    return tuple(_facts(kind, text, shapes, [dtype for _, dtype in tensors]))
-
-
 _OF_PRODUCT: Final = {
     QKV: (HIDDEN, None), GATE_UP: (HIDDEN, None), ROUTER: (HIDDEN, EXPERT_COUNT),
     LM_HEAD: (HIDDEN, VOCABULARY), OUT: (None, HIDDEN), DOWN: (_INNER, HIDDEN),
 }  # fmt: skip
-"""What the sides of the weights of each kind are, those that are summed over first."""
+"""The sides of the weights of each kind: that which is summed over, and the other."""
 
 
-def _facts(
-    kind: str, text: str, shapes: list[tuple[int, ...]], dtypes: list[str]
-) -> Iterator[tuple[str, int]]:
+def _of_signature(kind: str, text: str) -> Iterator[tuple[str, int]]:
+    """Yield the facts that a kernel's op and its tensors say."""
+    tensors = _TENSOR.findall(text)
+    shapes = [tuple(map(int, sizes.split(","))) for sizes, _ in tensors]
+    dtypes = [dtype for _, dtype in tensors]
     if text.startswith(_ARGMAX) and shapes and shapes[0][-1] >= _LEAST_VOCAB:
         yield VOCABULARY, shapes[0][-1]
     if text.startswith(_PRODUCTS):
@@ -156,20 +149,15 @@ def _facts(
         if left and left[1] == right[0]:
             names = _OF_PRODUCT.get(kind, (None, None))
             yield from ((name, size) for name, size in zip(names, right, strict=True) if name)
-    if kind == ATTENTION:
-        yield from _of_attention([shape for shape in shapes if len(shape) == _BY_HEAD])
+    deep = [shape for shape in shapes if len(shape) == _BY_HEAD]
+    if kind == ATTENTION and deep:
+        # Queries are the first; results have their shape too.
+        (_, heads, size), *others = deep
+        keys = {shape[1] for shape in others if shape[2] == size and shape[1] < heads}
+        if len(keys) == 1 and not heads % min(keys):
+            yield from ((HEADS, heads), (KV_HEADS, min(keys)), (HEAD_SIZE, size))
     if kind == KV_WRITE and len(dtypes) > _BY_HEAD and dtypes[2] in _BITS:
         yield CACHE_BITS, _BITS[dtypes[2]]
-
-
-def _of_attention(shapes: list[tuple[int, ...]]) -> Iterator[tuple[str, int]]:
-    """Yield heads and their size: queries are the first tensor; results have its shape too."""
-    if not shapes:
-        return
-    (_, heads, size), *others = shapes
-    keys = {shape[1] for shape in others if shape[2] == size and shape[1] < heads}
-    if len(keys) == 1 and not heads % min(keys):
-        yield from ((HEADS, heads), (KV_HEADS, min(keys)), (HEAD_SIZE, size))
 
 
 def expected_of(model: LanguageModel) -> dict[str, Expected]:

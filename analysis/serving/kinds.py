@@ -1,9 +1,9 @@
-"""What part of a language model each activity of a server's steps is of, its kind of layer.
+"""Kinds of layer: the part of a language model that each activity of a server's steps is of.
 
 An op's name says it, else the kernel's name. Products with weights are told apart by the module
 that they are in; where no module is recorded, as in replayed graphs, by their order: between
 attention, activation and experts a layer has a fixed list of them. Where the number is another,
-nothing tells which is which, and they stay `linear`.
+which is which is not known, and they stay `linear`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,11 @@ def kinds_of(kernels: pa.Table, step: Int, *, by_module: bool = True) -> Int:
     found = np.array([_CODE[kind] for kind in of_triple], np.int64)[at.ravel()]
     is_linear = found == _CODE[LINEAR]
     if by_module:
-        of_module = np.array([_CODE[_kind_of_module(path)] for path in (*paths, "")])
+        bare = [_NUMBER.sub("", path) for path in (*paths, "")]
+        found_by = (
+            next((kind for kind, each in _BY_MODULE if each.search(path)), LINEAR) for path in bare
+        )
+        of_module = np.array([_CODE[kind] for kind in found_by])
         found[is_linear] = of_module[layers[is_linear]]
     device, start = (int_column(kernels, name, -1) for name in ("device", "start_ns"))
     is_part = np.array([bool(_SPLIT.search(name)) for name in (*kernel_names, "")])[names]
@@ -143,13 +147,6 @@ def _kind(op: str | None, kernel: str | None, category: str | None) -> str:
             if pattern.search(name):
                 return kind
     return _BY_CATEGORY.get(category or "", _OTHER)
-
-
-@lru_cache(maxsize=1 << 14)
-def _kind_of_module(path: str) -> str:
-    """Return the kind of a product by the module that it is in; `linear`: it does not say."""
-    bare = _NUMBER.sub("", path)
-    return next((kind for kind, pattern in _BY_MODULE if pattern.search(bare)), LINEAR)
 
 
 def _tell_by_order(rows: Int, begins: Bool, found: Int, is_linear: Bool, is_part: Bool) -> None:
@@ -181,7 +178,7 @@ def _tell_by_order(rows: Int, begins: Bool, found: Int, is_linear: Bool, is_part
         fits &= (counts[gap] == len(kinds)) & (kind[product] == _CODE[LINEAR])
         codes = np.array([_CODE[each] for each in kinds])
         found[rows[product[fits]]] = codes[place[fits]]
-    # What adds up the parts of a product is of its kind.
+    # A sum of the parts of a product is of its kind.
     run = np.cumsum(begins)
     parts = np.flatnonzero(is_linear[rows] & is_part[rows])
     last = np.searchsorted(product, parts) - 1

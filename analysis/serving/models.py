@@ -33,7 +33,7 @@ from pyprof2.analysis.serving.quantisation import (
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pyprof2.analysis.serving.batches import RequestSums
@@ -56,10 +56,12 @@ _ONE_IN_EACH_LAYER: Final = ("moe_layer_freq", "decoder_sparse_step")
 _REFUSED_BEGINNINGS: Final = ("linear_", "mamba_")
 _REFUSED_VALUES: Final = ("mlp_only_layers", "shared_intermediate_size")
 """Keys that change layers where they have a value."""
+_SHARED_EXPERTS: Final = "shared experts"
 _MODULES: Final = {
     QKV: ("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.qkv_proj"),
     OUT: ("self_attn.o_proj",), GATE_UP: ("mlp.gate_proj", "mlp.gate_up_proj"),
     DOWN: ("mlp.down_proj",),
+    _SHARED_EXPERTS: ("mlp.shared_experts.down_proj",),
     EXPERTS: ("mlp.experts.0.down_proj", "mlp.experts", "block_sparse_moe.experts.0.w1"),
 }  # fmt: skip
 """The names of a module of each kind in a layer: no more than one of them is there."""
@@ -83,7 +85,7 @@ def _exactly(value: float) -> Between:
     return Between(value, value)
 
 
-class Weights(NamedTuple):
+class KindWeights(NamedTuple):
     """The weights of one kind that each token is multiplied with.
 
     Attributes:
@@ -97,8 +99,8 @@ class Weights(NamedTuple):
     type: str = DENSE_TYPE
 
 
-class Cost(NamedTuple):
-    """What a kind of layer takes in a step.
+class KindCost(NamedTuple):
+    """The work of a kind of layer in a step.
 
     Attributes:
         flops, bytes: counts; None: not known.
@@ -141,17 +143,17 @@ class LanguageModel:
     value_size: int
     latent: tuple[int, int] | None
     windows: tuple[int | None, ...]
-    weights: Mapping[str, Weights]
+    weights: Mapping[str, KindWeights]
     moe_layers: int
     experts: int
     top_k: int
-    expert: Weights
+    expert: KindWeights
     mlp_size: int
     cache_bits: int | None = None
 
     @property
     def params(self) -> int:
-        """Weights on one rank, without the embedding, norms and biases."""
+        """KindWeights on one rank, without the embedding, norms and biases."""
         routed = self.moe_layers * self.experts * self.expert.params
         return routed + sum(each.params for each in self.weights.values())
 
@@ -164,7 +166,7 @@ class LanguageModel:
         """Return how many experts of a layer are read if each token goes to any with one chance."""
         return self.experts * (1 - (1 - self.top_k / self.experts) ** tokens)
 
-    def costs(self, context: RequestSums, generation: RequestSums) -> dict[str, Cost]:
+    def costs(self, context: RequestSums, generation: RequestSums) -> dict[str, KindCost]:
         """Return what each kind of layer takes in a step; nothing where its tokens are not known.
 
         Args:
@@ -181,7 +183,7 @@ class LanguageModel:
             times = outputs if kind == LM_HEAD else tokens
             size = own.params * own.bits / 8 if tokens else 0
             flops = None if times is None else _exactly(2 * times * own.params)
-            found[kind] = Cost(flops, _exactly(size))
+            found[kind] = KindCost(flops, _exactly(size))
         if self.experts:
             shared, each = found.get(EXPERTS), self.moe_layers * self.expert.params
             used = min(self.top_k, tokens * self.top_k), min(self.experts, self.top_k * tokens)
@@ -189,14 +191,14 @@ class LanguageModel:
             read = Between(*(count * each * self.expert.bits / 8 for count in used))
             if shared is not None and shared.flops is not None and shared.bytes is not None:
                 flops, read = flops + shared.flops, read + shared.bytes
-            found[EXPERTS] = Cost(flops, read)
+            found[EXPERTS] = KindCost(flops, read)
         both = context, generation
         # Where a prefill runs along, keys and values are made of the rows of latent attention.
         absorbed = not context.req
         pairs = _sum(self.attention_flops(each, absorbed=absorbed) for each in both)
-        found[ATTENTION] = Cost(pairs, _sum(map(self.attention_bytes, both)))
+        found[ATTENTION] = KindCost(pairs, _sum(map(self.attention_bytes, both)))
         written = tokens * self.layers * self._row_bytes
-        found[KV_WRITE] = Cost(_exactly(0), _exactly(written))
+        found[KV_WRITE] = KindCost(_exactly(0), _exactly(written))
         return found
 
     @property
@@ -303,67 +305,71 @@ def _model_of(config: Any, beside: Any, shards: int) -> LanguageModel:
         raise WrongConfigError(msg)
     config |= config.get("text_config") or {}
     _check_keys(config, name)
-    layers, hidden, vocab, all_heads = (
-        _number(config, key)
-        for key in ("num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads")
+    layers, hidden, vocab = (
+        _number(config, key) for key in ("num_hidden_layers", "hidden_size", "vocab_size")
     )
-    kv_heads = max(1, _number(config, "num_key_value_heads", all_heads) // shards)
-    heads = _shared(all_heads, shards, "num_attention_heads")
-    latent: tuple[int, int] | None = None
-    if name == _LATENT:
-        row, q_rank = _number(config, "kv_lora_rank"), _number(config, "q_lora_rank")
-        rope, nope, value = (
-            _number(config, key) for key in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
-        )
-        latent, key_size = (row, rope), nope + rope
-        qkv = hidden * q_rank + q_rank * heads * key_size + hidden * (row + rope)
-        qkv += row * heads * (nope + value)
-    else:
-        key_size = value = _number(config, "head_dim", hidden // all_heads)
-        qkv = hidden * key_size * (heads + 2 * kv_heads)
+    sizes = _attention_of(config, name, shards)
     experts = _number(config, ("num_local_experts", "num_experts", "n_routed_experts"), 0)
     dense = _number(config, "first_k_dense_replace", 0) if experts else layers
     if dense > layers:
         msg = f"first_k_dense_replace: {dense} of {layers} layers"
         raise WrongConfigError(msg)
-    form = quantisation_of(config, beside)
-
-    def in_layers(kind: str, params: int, first: int, last: int) -> Weights:
-        names = [
-            [f"model.layers.{at}.{each}" for each in _MODULES[kind]] for at in range(first, last)
-        ]
-        return _weights(form, (last - first) * params, names)
-
+    form, all_layers = quantisation_of(config, beside), range(layers)
     mlp = _number(config, "intermediate_size") if dense else 0
     mlp = _shared(mlp, shards, "intermediate_size")
     weights = {
-        QKV: in_layers(QKV, qkv, 0, layers),
-        OUT: in_layers(OUT, heads * value * hidden, 0, layers),
+        QKV: _weights(form, QKV, sizes.qkv_params, all_layers),
+        OUT: _weights(form, OUT, sizes.heads * sizes.value_size * hidden, all_layers),
     }
     if dense:
-        weights |= {
-            GATE_UP: in_layers(GATE_UP, 2 * hidden * mlp, 0, dense),
-            DOWN: in_layers(DOWN, hidden * mlp, 0, dense),
-        }
-    expert = Weights(0)
+        first = all_layers[:dense]
+        weights[GATE_UP] = _weights(form, GATE_UP, 2 * hidden * mlp, first)
+        weights[DOWN] = _weights(form, DOWN, hidden * mlp, first)
+    expert, rest = KindWeights(0), all_layers[dense:]
     if experts:
         size = _number(config, ("moe_intermediate_size", "intermediate_size"))
         own = 3 * hidden * _shared(size, shards, "the size of experts")
-        expert = in_layers(EXPERTS, own, dense, layers)._replace(params=own)
-        weights[ROUTER] = Weights((layers - dense) * hidden * experts)
+        expert = _weights(form, EXPERTS, own, rest)._replace(params=own)
+        weights[ROUTER] = KindWeights(len(rest) * hidden * experts)
         if shared := _number(config, "n_shared_experts", 0):
-            names = [
-                [f"model.layers.{at}.mlp.shared_experts.down_proj"] for at in range(dense, layers)
-            ]
-            weights[EXPERTS] = _weights(form, (layers - dense) * shared * own, names)
-    weights[LM_HEAD] = Weights(-(-vocab // shards) * hidden)
+            weights[EXPERTS] = _weights(form, _SHARED_EXPERTS, shared * own, rest)
+    weights[LM_HEAD] = KindWeights(-(-vocab // shards) * hidden)
     return LanguageModel(
-        architecture=name, shards=shards, layers=layers, hidden=hidden, vocab=vocab, heads=heads,
-        kv_heads=kv_heads, key_size=key_size, value_size=value, latent=latent,
-        windows=_windows(config, layers), weights=weights, moe_layers=layers - dense,
-        experts=experts, expert=expert, mlp_size=mlp, cache_bits=form.cache_bits,
+        architecture=name, shards=shards, layers=layers, hidden=hidden, vocab=vocab,
+        heads=sizes.heads, kv_heads=sizes.kv_heads, key_size=sizes.key_size,
+        value_size=sizes.value_size, latent=sizes.latent, windows=_windows(config, layers),
+        weights=weights, moe_layers=len(rest), experts=experts, expert=expert, mlp_size=mlp,
+        cache_bits=form.cache_bits,
         top_k=_number(config, ("num_experts_per_tok", "experts_per_token")) if experts else 0,
     )  # fmt: skip
+
+
+class _Attention(NamedTuple):
+    """Attention on one rank; the names are those of `LanguageModel`."""
+
+    heads: int
+    kv_heads: int
+    key_size: int
+    value_size: int
+    latent: tuple[int, int] | None
+    qkv_params: int
+
+
+def _attention_of(config: Mapping[str, Any], name: str, shards: int) -> _Attention:
+    hidden, all_heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
+    heads = _shared(all_heads, shards, "num_attention_heads")
+    kv_heads = max(1, _number(config, "num_key_value_heads", all_heads) // shards)
+    if name != _LATENT:
+        size = _number(config, "head_dim", hidden // max(1, all_heads))
+        params = hidden * size * (heads + 2 * kv_heads)
+        return _Attention(heads, kv_heads, size, size, None, params)
+    row, q_rank = _number(config, "kv_lora_rank"), _number(config, "q_lora_rank")
+    rope, nope, value = (
+        _number(config, key) for key in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+    )
+    params = hidden * q_rank + q_rank * heads * (nope + rope) + hidden * (row + rope)
+    params += row * heads * (nope + value)
+    return _Attention(heads, kv_heads, nope + rope, value, (row, rope), params)
 
 
 def _check_keys(config: Mapping[str, Any], name: str) -> None:
@@ -378,11 +384,12 @@ def _check_keys(config: Mapping[str, Any], name: str) -> None:
         raise WrongConfigError(msg)
 
 
-def _weights(form: Quantisation, params: int, modules: Sequence[Sequence[str]]) -> Weights:
-    """Return weights of modules, of which some may not be quantised: the bits are their mean."""
-    kept = form.share_kept(modules)
+def _weights(form: Quantisation, kind: str, params: int, layers: range) -> KindWeights:
+    """Return weights that each of some layers has; where some are not quantised, the mean bits."""
+    names = [[f"model.layers.{at}.{module}" for module in _MODULES[kind]] for at in layers]
+    kept = form.share_kept(names)
     bits = kept * DENSE_BITS + (1 - kept) * form.bits
-    return Weights(params, bits, DENSE_TYPE if kept else form.type)
+    return KindWeights(len(layers) * params, bits, DENSE_TYPE if kept else form.type)
 
 
 def _number(

@@ -130,11 +130,13 @@ class StepsWork(NamedTuple):
         batches: of each step.
         step: of each activity the position of the step that launched it; -1: none.
         own_ns: of each the time in which no activity of its device that began before it ran.
+        by_graph: whether a graph's launch launched it.
     """
 
     batches: list[Batch]
     step: Int
     own_ns: Int
+    by_graph: Bool
 
 
 def work_of_steps(
@@ -143,7 +145,8 @@ def work_of_steps(
     """Return the steps and which activities are theirs; arguments as of `serving_steps`."""
     steps = _ranges_of_steps(tables, pattern)
     work = _work_of(tables, steps)
-    return StepsWork([each.batch for each in steps], work.step, work.own_ns)
+    batches = [each.batch for each in steps]
+    return StepsWork(batches, work.step, work.own_ns, work.by_graph)
 
 
 def names_steps(ranges: pa.Table) -> bool:

@@ -1,4 +1,4 @@
-"""What a run did as an inference server: its steps, their kinds of layer, and the model's costs."""
+"""A run of an inference server: its steps, their kinds of layer, and what the model costs."""
 
 from __future__ import annotations
 

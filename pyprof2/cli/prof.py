@@ -32,6 +32,7 @@ def add_to(commands: arguments.Commands) -> None:
     )
     arguments.add_input(command)
     _add_shape(command)
+    _add_serving(command)
     _add_selection(command)
     _add_output(command)
     arguments.add_roofs(command)
@@ -50,32 +51,6 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         "block, registers, shared_bytes; or kernel: a row for each, in order; or, of an inference "
         "server, phase (prefill, decode, …), kind (of layer) or both. By default a table sums "
         "along what says most, and the other formats have a row for each kernel",
-    )
-    group.add_argument(
-        "--step-pattern",
-        metavar="REGEX",
-        help="with --by phase or kind: ranges whose whole name it matches are steps too; groups "
-        "phase, requests, c_req, c_sq, … g_sqsk name what it says",
-    )
-    group.add_argument(
-        "--model",
-        type=Path,
-        metavar="CONFIG",
-        help="with --by phase or kind: the model's config.json of Hugging Face: FLOPs, bytes, MFU "
-        "and MBU, if it is the model of the recording",
-    )
-    group.add_argument(
-        "--tp",
-        type=arguments.positive,
-        metavar="N",
-        help="with --model or --price: how many ranks share its tensors (tensor parallel)",
-    )
-    group.add_argument(
-        "--price",
-        type=partial(arguments.not_negative, what="a price"),
-        metavar="N",
-        help="with --by phase: price of a device for an hour, in any currency: that of a million "
-        "tokens, of the prompt in prefill, of the output in decode",
     )
     group.add_argument(
         "-c",
@@ -107,6 +82,36 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         help="with --by range: put together ranges whose names differ in numbers alone",
     )
     group.add_argument("--pyprof", action="store_true", help="PyProf's columns, headers and words")
+
+
+def _add_serving(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("inference servers")
+    group.add_argument(
+        "--step-pattern",
+        metavar="REGEX",
+        help="with --by phase or kind: ranges whose whole name it matches are steps too; groups "
+        "phase, requests, c_req, c_sq, … g_sqsk name what it says",
+    )
+    group.add_argument(
+        "--model",
+        type=Path,
+        metavar="CONFIG",
+        help="with --by phase or kind: the model's config.json of Hugging Face: FLOPs, bytes, MFU "
+        "and MBU, if it is the model of the recording",
+    )
+    group.add_argument(
+        "--tp",
+        type=arguments.positive,
+        metavar="N",
+        help="with --model or --price: how many ranks share its tensors (tensor parallel)",
+    )
+    group.add_argument(
+        "--price",
+        type=partial(arguments.not_negative, what="a price"),
+        metavar="N",
+        help="with --by phase: price of a device for an hour, in any currency: that of a million "
+        "tokens, of the prompt in prefill, of the output in decode",
+    )
 
 
 def _add_selection(command: argparse.ArgumentParser) -> None:

@@ -51,7 +51,7 @@ _WORK: Final = {
 
 @dataclass(frozen=True)
 class ServingQuery:
-    """What to show of a server.
+    """The rows that are asked for of a server.
 
     Attributes:
         by: `phase`, `kind` or both; or `step`.
@@ -84,7 +84,8 @@ def show_serving(run: Run, query: ServingQuery, target: Target) -> None:
         steps = run.serving_steps(query.pattern)
     else:
         steps = run.serving_costs(query.model, query.tp, query.pattern)
-    devices = steps.attrs.get("shards", query.tp or _shards(run))
+    alone = 1 if set(run.trace["world_size"].dropna()) == {1} else None
+    devices = steps.attrs.get("shards", query.tp or alone)
     if query.rank is not None:
         steps = steps[steps["rank"] == query.rank]
     if query.by == ("step",):
@@ -114,11 +115,6 @@ def _show_steps(steps: pd.DataFrame, target: Target) -> None:
         shown = shown.drop(columns="rank")
     table = drawn(shown, target, alike=[name for name in shown if name.endswith("_ns")])
     target.write_lines([*table.lines, "", *_notes(steps)])
-
-
-def _shards(run: Run) -> int | None:
-    """Return on how many devices the model is, if the job has one."""
-    return 1 if set(run.trace["world_size"].dropna()) == {1} else None
 
 
 def phases(
@@ -228,7 +224,10 @@ def _show_kinds(kinds: pd.DataFrame, query: ServingQuery, target: Target) -> Non
         return
     shown = kinds[[*query.by, "count", "device_ns", "share_pct"]]
     work = {
-        header: [_interval(row, name, unit) for row in kinds.to_dict("records")]
+        header: [
+            _between(row, name, unit) if row[f"{name}_least"] else None
+            for row in kinds.astype(object).where(kinds.notna(), None).to_dict("records")
+        ]
         for name, (header, unit) in _WORK.items()
     }
     shown = shown.assign(**work, costed_pct=kinds["costed_pct"])
@@ -257,11 +256,6 @@ def _over_phases(kinds: pd.DataFrame) -> pd.DataFrame:
                 row[f"{rate}_{end}"] = total / time_ns / unit if is_rate else None
         rows.append(row)
     return pd.DataFrame(rows, columns=SERVING_KINDS.names)
-
-
-def _interval(row: Mapping[Hashable, Any], name: str, unit: float) -> str | None:
-    text = _between(row, name, unit)
-    return None if text == _UNKNOWN or not row[f"{name}_least"] else text
 
 
 def _notes_of_kinds(kinds: pd.DataFrame, query: ServingQuery) -> Iterator[str]:

@@ -1,0 +1,208 @@
+"""Rules on the steps of an inference server: what the device waits for, and what it does in vain.
+
+How much of it a remedy gains depends on the requests that come, so each gain is at least nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pyprof2.analysis.intervals import union_length
+from pyprof2.analysis.serving import kinds
+from pyprof2.analysis.serving.batches import DECODE, MIXED, PREFILL
+from pyprof2.analysis.serving.steps import serving_steps, work_of_steps
+from pyprof2.analysis.summaries.advice.findings import RuleFinding
+from pyprof2.recording import int_column
+from pyprof2.units import counted, format_rate, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
+
+GAP_PCT: Final = 10
+WEIGHTS_PCT: Final = 30
+PADDING_PCT: Final = 5
+OUTSIDE_PCT: Final = 1
+_WEIGHTS: Final = (
+    kinds.QKV, kinds.OUT, kinds.GATE_UP, kinds.DOWN, kinds.LM_HEAD, kinds.LINEAR,
+)  # fmt: skip
+"""Kinds whose weights are read once for all tokens of a step; experts are not all read."""
+_DTYPE: Final = "bf16"
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """Steps of a rank of a server.
+
+    Attributes:
+        steps: rows of `serving_steps`, without what no step launched.
+        weights_ns: of each step the time of products with weights.
+        tail: of each step how long it lasts after what a graph launched, and how much of that no
+            kernel of it runs; None: there is no graph, or no sampling after it.
+    """
+
+    steps: list[dict[str, Any]]
+    weights_ns: Int
+    tail: list[tuple[int, int] | None]
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pa.Table], rank: int) -> ServerFacts | None:
+        """Return what a rank did; None: no step of a server is recorded."""
+        rows = serving_steps(tables, rank).to_pylist()
+        steps = [row for row in rows if row["serving_step"] is not None]
+        if not steps:
+            return None
+        work, kernels = work_of_steps(tables), tables["kernels"]
+        step, own_ns = (each[: kernels.num_rows] for each in (work.step, work.own_ns))
+        kind = kinds.kinds_of(kernels, step)
+        codes = [kinds.KINDS.index(name) for name in _WEIGHTS]
+        own = (step >= 0) & np.isin(kind, codes)
+        weights_ns = np.zeros(len(steps), np.int64)
+        np.add.at(weights_ns, step[own], own_ns[own])
+        start = int_column(kernels, "start_ns", 0)
+        ends = start + int_column(kernels, "dur_ns", 0)
+        tail: list[tuple[int, int] | None] = [None] * len(steps)
+        by_graph = work.by_graph[: kernels.num_rows]
+        sampling = kind == kinds.KINDS.index("sampling")
+        for at in np.unique(step[(step >= 0) & by_graph]).tolist():
+            rows_of = step == at
+            last = int(ends[rows_of & by_graph].max())
+            after = rows_of & ~by_graph & (start >= last)
+            if (after & sampling).any():
+                tail_ns = int(ends[after].max()) - last
+                tail[at] = tail_ns, tail_ns - union_length(start[after], ends[after])
+        return cls(steps, weights_ns, tail)
+
+    def of_phases(self, *phases: str) -> list[int]:
+        """Return the positions of the steps in these phases that have work."""
+        return [
+            at for at, row in enumerate(self.steps) if row["phase"] in phases and row["span_ns"]
+        ]
+
+
+def _with_server(rule: Callable[[RankFacts, ServerFacts], RuleFinding | None]) -> Any:
+    """Return a rule that is silent where no server's steps are recorded."""
+
+    def find(facts: RankFacts) -> RuleFinding | None:
+        return None if facts.server is None else rule(facts, facts.server)
+
+    find.__doc__ = rule.__doc__
+    return find
+
+
+@_with_server
+def decode_waits(facts: RankFacts, server: ServerFacts) -> RuleFinding | None:
+    """The device has no work of decoding, in a step or from one to the next."""
+    del facts
+    own = server.of_phases(DECODE)
+    gap_ns = sum(server.steps[at]["gap_ns"] for at in own)
+    between_ns = 0
+    for at in own:
+        row, following = server.steps[at], server.steps[at + 1 : at + 2]
+        if row["period_ns"] is not None and following and following[0]["phase"] == DECODE:
+            between_ns += max(0, row["period_ns"] - row["span_ns"])
+    pace_ns = sum(server.steps[at]["span_ns"] for at in own) + between_ns
+    idle_ns = gap_ns + between_ns
+    if not own or 100 * idle_ns < GAP_PCT * pace_ns:
+        return None
+    waited_ns = sum(server.steps[at]["wait_ns"] or 0 for at in own)
+    text = (
+        f"in {100 * idle_ns / pace_ns:.1f} % of the time of {counted(len(own), 'decode step')} no "
+        f"work of them ran: {format_time(gap_ns)} in steps, {format_time(between_ns)} between "
+        f"them; the host waited for {format_time(waited_ns)}"
+    )
+    limit = "the time without work of a decode step"
+    return RuleFinding(text, idle_ns, 0, idle_ns, limit)
+
+
+def _few_tokens(
+    facts: RankFacts, server: ServerFacts, phases: tuple[str, ...], words: str
+) -> RuleFinding | None:
+    """Return a finding on steps whose tokens are too few for what their weights take to read."""
+    device = next((device for _, device in facts.devices if device is not None), None)
+    peak = None if device is None else device.matrix_flop_per_s.get(_DTYPE)
+    if device is None or not peak or not device.memory_bytes_per_s:
+        return None
+    # 2 bytes are read of each weight, and 2 FLOPs are done with it for a token.
+    least = peak / device.memory_bytes_per_s
+    hi_ns, time_ns, weights_ns, tokens = 0.0, 0, 0, []
+    for at in server.of_phases(*phases):
+        row = server.steps[at]
+        if None in (row["c_sq"], row["g_sq"]):
+            continue
+        count = row["c_sq"] + row["g_sq"]
+        time_ns += row["device_ns"]
+        if count < least:
+            tokens.append(count)
+            weights_ns += int(server.weights_ns[at])
+            hi_ns += server.weights_ns[at] * (1 - count / least)
+    if not tokens or 100 * weights_ns < WEIGHTS_PCT * time_ns:
+        return None
+    mean = format_rate(sum(tokens) / len(tokens))
+    text = (
+        f"{counted(len(tokens), words)} of {mean} tokens on average: weights of 16 bits keep the "
+        f"products of this device busy from {least:.0f} tokens on, and reading them takes "
+        f"{format_time(weights_ns)} of {format_time(time_ns)}"
+    )
+    limit = "the time of products with weights, for the same tokens in steps that have enough"
+    # In steps of twice the tokens half of them would do.
+    return RuleFinding(text, round(hi_ns), 0, min(round(hi_ns), weights_ns // 2), limit)
+
+
+@_with_server
+def small_decode(facts: RankFacts, server: ServerFacts) -> RuleFinding | None:
+    """A decode reads all weights for few tokens."""
+    return _few_tokens(facts, server, (DECODE,), "decode step")
+
+
+@_with_server
+def small_chunks(facts: RankFacts, server: ServerFacts) -> RuleFinding | None:
+    """A prefill reads all weights for few tokens, and there are several in a row."""
+    if len(server.of_phases(PREFILL, MIXED)) < 2:
+        return None
+    return _few_tokens(facts, server, (PREFILL, MIXED), "prefill step")
+
+
+@_with_server
+def padding(facts: RankFacts, server: ServerFacts) -> RuleFinding | None:
+    """A graph was captured for more requests, or tokens, than a step has."""
+    del facts
+    hi_ns, time_ns, steps = 0.0, 0, 0
+    for at in server.of_phases(DECODE, MIXED, PREFILL):
+        row = server.steps[at]
+        tokens = None if None in (row["c_sq"], row["g_sq"]) else row["c_sq"] + row["g_sq"]
+        own = row["requests"] if tokens is None else tokens
+        time_ns += row["device_ns"]
+        if row["padded"] and own and row["padded"] > own:
+            steps += 1
+            hi_ns += row["device_ns"] * (1 - own / row["padded"])
+    if not steps or 100 * hi_ns < PADDING_PCT * time_ns:
+        return None
+    text = (
+        f"{counted(steps, 'step')} with {100 * hi_ns / time_ns:.1f} % of the work of all for "
+        "padding"
+    )
+    return RuleFinding(text, round(hi_ns), 0, round(hi_ns), "the share of the padding in the work")
+
+
+@_with_server
+def sampling_outside(facts: RankFacts, server: ServerFacts) -> RuleFinding | None:
+    """Sampling follows the graph of a decode, launched piece by piece."""
+    del facts
+    own = [at for at in server.of_phases(DECODE) if server.tail[at] is not None]
+    tail_ns, idle_ns = (sum((server.tail[at] or (0, 0))[part] for at in own) for part in (0, 1))
+    span_ns = sum(server.steps[at]["span_ns"] for at in own)
+    if not own or 100 * tail_ns < OUTSIDE_PCT * span_ns:
+        return None
+    text = (
+        f"sampling is outside of the graph: {100 * tail_ns / span_ns:.1f} % of "
+        f"{counted(len(own), 'decode step')} pass from the end of the graph to the end of the step"
+    )
+    return RuleFinding(text, tail_ns, 0, idle_ns, "the time after the graph")
