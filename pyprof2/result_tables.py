@@ -317,7 +317,8 @@ SERVING_STEPS: Final = Table(
         Column(
             "phase",
             TEXT,
-            "`prefill`, `mixed`, `decode`, `verify` (drafts), `draft`, `diffusion`, `idle`; "
+            "`prefill`, `extend` (a prompt that has keys in the cache), `mixed`, `decode`, "
+            "`verify` (drafts), `draft`, `diffusion`, `idle`; "
             "`outside`: no step launched it; null: the name does not say.",
         ),
         Column("requests", pa.int64(), "Requests in the batch."),

@@ -16,13 +16,15 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.serving.batches import Batch, batch_from, batch_of
+from pyprof2.analysis.serving.generate import INPUT as GENERATE_INPUT
+from pyprof2.analysis.serving.generate import calls_in_generate, is_generating
 from pyprof2.analysis.time.causes import CODES, call_cause
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import SERVING_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -150,9 +152,25 @@ def work_of_steps(
 
 
 def names_steps(ranges: pa.Table) -> bool:
-    """Whether a range, of which the name is asked for, is a step of a server's by its name."""
+    """Whether a range, of which the name is asked for, is a step of a server's by its name.
+
+    Or one of Hugging Face's `generate`, whose steps are in it.
+    """
     _, names = code_column(ranges, "name")
-    return any(batch_of(name) is not None for name in names)
+    return any(batch_of(name) is not None for name in names) or is_generating(names)
+
+
+def input_of(
+    ranges: pa.Table, needed: Mapping[str, Collection[str] | None]
+) -> dict[str, Collection[str] | None]:
+    """Return the columns needed of each table, with those in which shapes are if names say none.
+
+    Args:
+        ranges: of the rank; of them the name is asked for.
+        needed: such as `INPUT`.
+    """
+    _, names = code_column(ranges, "name")
+    return {**needed, **(GENERATE_INPUT if is_generating(names) else {})}
 
 
 def _ranges_of_steps(
@@ -184,6 +202,11 @@ def _ranges_of_steps(
             common = texts[domain] if by_device and domain >= 0 else None
             one = _Range(place, *times, *times, batch, common, seen)
             _put(by_thread.setdefault(place, []), one)
+    if not by_thread and "ops" in tables:
+        return [
+            _Range(each.thread, *2 * (each.start, each.end), each.batch)
+            for each in calls_in_generate(tables)
+        ]
     steps = [step for nests in by_thread.values() for nest in nests for step in _steps_in(nest)]
     return sorted(_over_streams(steps), key=lambda step: (step.start, step.thread))
 

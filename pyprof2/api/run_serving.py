@@ -13,6 +13,7 @@ from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.serving.facts import Facts
     from pyprof2.analysis.serving.models import LanguageModel
     from pyprof2.api.run_tables import RunTables
+    from pyprof2.store.rank_tables import RankTables
 
 
 @dataclass
@@ -49,7 +51,7 @@ class RunServing:
         from pyprof2.analysis.serving.steps import INPUT, serving_steps
 
         wanted, ranks = _compiled(pattern), self.tables.ranks
-        parts = [serving_steps(rank.several(INPUT), rank.rank, wanted) for rank in ranks]
+        parts = [serving_steps(_read(rank, INPUT), rank.rank, wanted) for rank in ranks]
         return as_pandas(pa.concat_tables(parts), ("rank",))
 
     def ranks(self, pattern: str | None) -> list[ServedRank]:
@@ -58,7 +60,7 @@ class RunServing:
 
         if pattern not in self._ranks:
             wanted, ranks = _compiled(pattern), self.tables.ranks
-            found = [served_rank(rank.several(INPUT), rank.rank, wanted) for rank in ranks]
+            found = [served_rank(_read(rank, INPUT), rank.rank, wanted) for rank in ranks]
             self._ranks[pattern] = found
         return self._ranks[pattern]
 
@@ -149,6 +151,13 @@ class RunServing:
         rows = kinds_of_phases(ranks, model, self.device) if has_steps else []
         found = pd.DataFrame(rows, columns=SERVING_KINDS.names)
         return found.assign(share_pct=100 * found["device_ns"] / found["device_ns"].sum())
+
+
+def _read(rank: RankTables, needed: Mapping[str, Collection[str] | None]) -> dict[str, pa.Table]:
+    """Return the tables of a rank that its steps are made of."""
+    from pyprof2.analysis.serving.steps import input_of
+
+    return rank.several(input_of(rank.read("ranges", ["name"]), needed))
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:
