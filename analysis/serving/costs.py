@@ -10,7 +10,7 @@ import numpy as np
 
 from pyprof2.analysis.serving import facts, kinds
 from pyprof2.analysis.serving.batches import RequestSums
-from pyprof2.analysis.serving.models import Between, KindCost, LanguageModel
+from pyprof2.analysis.serving.models import Between, KindCost, LanguageModel, added
 from pyprof2.analysis.serving.quantisation import DENSE_BITS
 from pyprof2.analysis.serving.steps import INPUT as STEPS_INPUT
 from pyprof2.analysis.serving.steps import OUTSIDE, StepsWork, work_of_steps
@@ -214,12 +214,12 @@ class _Sums(NamedTuple):
     """Sums over the activities of a phase and kind.
 
     Attributes:
-        count: how many there are.
+        works: how many there are.
         device_ns, costed_ns: their own time, and that of those whose work is known by shapes.
         flops, bytes: of these.
     """
 
-    count: int
+    works: int
     device_ns: int
     costed_ns: int
     flops: int
@@ -294,10 +294,7 @@ def _costs_of_phases(
             for kind, cost in costs.items():
                 before = found.get((batch.phase, kind), KindCost(Between(0, 0), Between(0, 0)))
                 found[batch.phase, kind] = KindCost(
-                    *(
-                        None if None in (one, other) else one + other
-                        for one, other in zip(before, cost, strict=True)
-                    )
+                    added((before.flops, cost.flops)), added((before.bytes, cost.bytes))
                 )
     return {key: cost for key, cost in found.items() if key[0] not in unknown}
 
@@ -308,16 +305,16 @@ def _row(
     """Return the row of a phase and kind."""
     is_costed = own.costed_ns == own.device_ns
     source = FROM_SHAPES if is_costed else None
-    costed_ns, work = own.costed_ns, (None, None)
-    if cost is not None and cost != (None, None):
-        source, work = FROM_MODEL, cost
-        costed_ns = max(costed_ns, own.device_ns if None not in cost else 0)
+    costed_ns, work = own.costed_ns, cost or KindCost(None, None)
+    if work != (None, None):
+        source = FROM_MODEL
+        costed_ns = max(costed_ns, own.device_ns if None not in work else 0)
     elif is_costed:
-        work = tuple(Between(each, each) for each in (own.flops, own.bytes))
+        work = KindCost(*(Between(each, each) for each in (own.flops, own.bytes)))
     row: dict[str, Any] = {
         "phase": phase,
         "kind": kind,
-        "count": own.count,
+        "count": own.works,
         "device_ns": own.device_ns,
         "costed_pct": 100 * costed_ns / own.device_ns if own.device_ns else None,
         "cost_from": source,
@@ -327,11 +324,12 @@ def _row(
         ("flops", "bytes"), ("tflops", "gbps"), (1e3, 1.0), work, strict=True
     ):
         for end in ("least", "most"):
-            value = None if each is None else getattr(each, end)
+            value: float | None = None if each is None else getattr(each, end)
             if (name, end, kind) == ("bytes", "most", kinds.EXPERTS) and value and rate:
                 # No more experts can have been read than the memory gives in their time.
                 value = max(row["bytes_least"], min(value, rate * own.device_ns / 1e9))
             row[f"{name}_{end}"] = value
-            known = value is not None and own.device_ns
-            row[f"{unit}_{end}"] = value / own.device_ns / scale if known else None
+            row[f"{unit}_{end}"] = None
+            if value is not None and own.device_ns:
+                row[f"{unit}_{end}"] = value / own.device_ns / scale
     return row

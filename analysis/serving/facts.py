@@ -52,7 +52,7 @@ _ARCHITECTURE: Final = "architecture"
 _TENSOR: Final = re.compile(r"\[(\d[\d,]*)\](?: (\w+))?")
 _CLASS: Final = re.compile(r"(?:^|\.)(\w+For(?:CausalLM|ConditionalGeneration))_\d+")
 _CACHE: Final = re.compile(r"Fp8KVCacheDataType\)(\d)")
-_QKV_TYPE: Final = re.compile(r"Qkv(E4m3|Bfloat16|Fp16|E4M3|BF16)")
+_PAGED: Final = re.compile(r"[kK]v(E4m3|Bfloat16|Fp16)\w*?H(\d+)PagedKv")
 _ARGMAX: Final = "aten::argmax("
 _PRODUCTS: Final = ("aten::mm(", "aten::addmm(")
 _SIDES: Final = 2
@@ -101,7 +101,9 @@ def recorded_facts(kernels: pa.Table, kinds: Int, work: StepsWork) -> Facts:
     own = np.unique(codes[np.isin(kinds, [KINDS.index(each) for each in (ATTENTION, KV_WRITE)])])
     texts = [names[code] for code in own.tolist() if code >= 0]
     bits = [8 if each[1] != "0" else None for text in texts if (each := _CACHE.search(text))]
-    bits += [8 if "4" in each[1] else 16 for text in texts if (each := _QKV_TYPE.search(text))]
+    paged = [each.groups() for text in texts if (each := _PAGED.search(text))]
+    bits += [8 if kind == "E4m3" else 16 for kind, _ in paged]
+    found.setdefault(HEAD_SIZE, set()).update(int(size) for _, size in paged)
     if any(bits):
         found.setdefault(CACHE_BITS, set()).update(each for each in bits if each)
     classes = {

@@ -161,7 +161,7 @@ def _batches(instances: Sequence[str], shapes: Sequence[_Shapes]) -> list[Batch]
         if requests is None or tokens is None:
             found.append(Batch(_DIALECT, DRAFT if is_draft else None, None))
             continue
-        phase = DECODE if tokens == 1 else VERIFY if has_draft else EXTEND
+        phase: str | None = DECODE if tokens == 1 else VERIFY if has_draft else EXTEND
         if keys is None:
             phase = DECODE if tokens == 1 else None
         elif keys == tokens:

@@ -48,14 +48,14 @@ _NAMES: Final = {
     "communication": "nccl rccl all_?reduce all_?gather reduce_?scatter all_?to_?all "
     "cross_device_reduce",
     ROUTER: "topk_?(softmax|sigmoid|gating) grouped_topk fused_topk fused_gate router ^TopK$ "
-    "^_topk_forward",
+    "^_topk_forward routing::|routing(Indices|Renorm|DeepSeek)",
     EXPERTS: "moe expert ^SortTokens$ matmul_ogs _combined_routing bitmatrix grouped_gemm "
-    "^bmm_.*(swiglu|E2m1) _finalize_matmul_scatter",
+    "groupproblemshape m_grouped ^bmm_.*(swiglu|E2m1|dynB) _finalize_matmul_scatter",
     KV_WRITE: "reshape_and_cache store_(kv_?)?cache set_(mla_)?kv concat_and_cache append_paged",
     "rope": "rotary rope",
     ATTENTION: "(unified|paged|ragged)_attention _attention_ scaled_dot_product fmha _mha_ mha_ "
     "flash_attn flash_fwd mla_(decode|prefill) (BatchDecode|BatchPrefill)With ^reduce_segments "
-    "merge_attn merge_state",
+    "^_fwd_(grouped_)?kernel merge_attn merge_state",
     "norm": "(rms|layer)_?norm",
     COPY: r"^triton_\w*fused__to_copy_\d+$",
     _ACTIVATION: "act_and_mul silu swiglu gelu",

@@ -26,7 +26,7 @@ class _KnownModel(NamedTuple):
 
 
 _MODELS: Final = tuple(
-    _KnownModel(*each)  # type: ignore[arg-type]
+    _KnownModel(*each)
     for each in (
         ("Llama-2-7B", 32, 4096, 32, 32, 128, 32000),
         ("Llama-2-13B", 40, 5120, 40, 40, 128, 32000),

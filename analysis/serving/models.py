@@ -195,8 +195,8 @@ class LanguageModel:
         both = context, generation
         # Where a prefill runs along, keys and values are made of the rows of latent attention.
         absorbed = not context.req
-        pairs = _sum(self.attention_flops(each, absorbed=absorbed) for each in both)
-        found[ATTENTION] = KindCost(pairs, _sum(map(self.attention_bytes, both)))
+        pairs = added(self.attention_flops(each, absorbed=absorbed) for each in both)
+        found[ATTENTION] = KindCost(pairs, added(map(self.attention_bytes, both)))
         written = tokens * self.layers * self._row_bytes
         found[KV_WRITE] = KindCost(_exactly(0), _exactly(written))
         return found
@@ -247,7 +247,7 @@ class LanguageModel:
         return total
 
 
-def _sum(parts: Iterable[Between | None]) -> Between | None:
+def added(parts: Iterable[Between | None]) -> Between | None:
     """Return the sum; None: one is not known."""
     total = Between(0, 0)
     for each in parts:

@@ -7,7 +7,6 @@ the device mostly works for the step before, so nothing is given to a step by ti
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -369,7 +368,7 @@ def _row(
     sums = {
         f"{kind}_{name}": value
         for kind, each in (("c", batch.context), ("g", batch.generation))
-        for name, value in asdict(each).items()
+        for name, value in vars(each).items()
     }
     most_out = (batch.generation.sq, batch.context.req)
     moment = work.start[own] if step.of_devices else launch_ns

@@ -536,6 +536,10 @@ class Run(Displayed):
         """Whether ranges are named as an inference server names its steps."""
         return self._serving.is_there
 
+    def serving_table(self) -> pa.Table:
+        """Return `serving_steps` as an Arrow table, which takes no pandas."""
+        return self._serving.table(None)
+
     def serving_steps(self, pattern: str | None = None) -> pd.DataFrame:
         """Return the steps of an inference server, and a row for work that no step launched.
 

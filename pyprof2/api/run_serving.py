@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from pyprof2.columns import as_pandas
+from pyprof2.columns import as_pandas, lookup, row_of
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,13 +47,17 @@ class RunServing:
 
         return any(names_steps(rank.read("ranges", ["name"])) for rank in self.tables.ranks)
 
-    def steps(self, pattern: str | None) -> pd.DataFrame:
-        """Return the steps of an inference server."""
+    def table(self, pattern: str | None) -> pa.Table:
+        """Return the table `serving_steps`."""
         from pyprof2.analysis.serving.steps import INPUT, serving_steps
 
         wanted, ranks = _compiled(pattern), self.tables.ranks
         parts = [serving_steps(_read(rank, INPUT), rank.rank, wanted) for rank in ranks]
-        return as_pandas(pa.concat_tables(parts), ("rank",))
+        return pa.concat_tables(parts).unify_dictionaries()
+
+    def steps(self, pattern: str | None) -> pd.DataFrame:
+        """Return the steps of an inference server."""
+        return as_pandas(self.table(pattern), ("rank",))
 
     def ranks(self, pattern: str | None) -> list[ServedRank]:
         """Return what each rank did for a server."""
@@ -76,15 +81,20 @@ class RunServing:
         Args:
             rows: with `rank` and `kernel_id`; null is in no phase, as what no step launched is.
         """
+        import pandas as pd
+
         from pyprof2.analysis.serving.steps import OUTSIDE
 
-        phase: dict[tuple[int, int], str | None] = {}
+        phase = pd.Series(OUTSIDE, rows.index, object)
         for rank in self.ranks(None):
-            names = [*(batch.phase for batch in rank.work.batches), OUTSIDE]
-            pairs = zip(rank.kernel_id.tolist(), rank.work.step.tolist(), strict=True)
-            phase |= {(rank.rank, kernel): names[step] for kernel, step in pairs}
-        keys = zip(rows["rank"], rows["kernel_id"].fillna(-1), strict=True)
-        return rows.assign(phase=[phase.get(key, OUTSIDE) for key in keys])
+            names = np.array([*(batch.phase for batch in rank.work.batches), OUTSIDE], object)
+            own = (rows["rank"] == rank.rank).to_numpy(bool)
+            wanted = rows.loc[own, "kernel_id"].to_numpy("int64", na_value=-1)
+            order = np.argsort(rank.kernel_id)
+            at = row_of(rank.kernel_id[order], wanted)
+            step = lookup(rank.work.step[order], at, -1)
+            phase[own] = names[step]
+        return rows.assign(phase=phase)
 
     def known_models(self, pattern: str | None) -> list[str]:
         """Return the names of known models that the recording does not contradict."""

@@ -12,7 +12,7 @@ from pyprof2.analysis.serving.costs import COLUMNS, shares_of_peak
 from pyprof2.analysis.serving.steps import OUTSIDE
 from pyprof2.reports.table import drawn
 from pyprof2.result_tables import SERVING_KINDS, SERVING_PHASES, SERVING_STEPS
-from pyprof2.units import counted, format_rate, format_time
+from pyprof2.units import counted, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -113,7 +113,11 @@ def _show_steps(steps: pd.DataFrame, target: Target) -> None:
     shown = rows[list(_STEP_TABLE)].dropna(axis="columns", how="all")
     if len(set(rows["rank"])) == 1:
         shown = shown.drop(columns="rank")
-    table = drawn(shown, target, alike=[name for name in shown if name.endswith("_ns")])
+    table = drawn(
+        shown,
+        target,
+        alike=[name for name in _STEP_TABLE if name in shown and name.endswith("_ns")],
+    )
     target.write_lines([*table.lines, "", *_notes(steps)])
 
 
@@ -148,9 +152,9 @@ def phases(
             known = row[tokens] is not None and row["pace_ns"]
             row[rate] = 1e9 * row[tokens] / row["pace_ns"] if known else None
         for end, of_phase in (("in", PREFILL), ("out", DECODE)):
-            rate = row[f"{end}_per_s"]
-            is_priced = price is not None and phase == of_phase and rate
-            row[f"{end}_price"] = _MILLION * price / _HOUR / rate if is_priced else None
+            row[f"{end}_price"] = None
+            if price is not None and phase == of_phase and row[f"{end}_per_s"]:
+                row[f"{end}_price"] = _MILLION * price / _HOUR / row[f"{end}_per_s"]
         row |= dict.fromkeys(COLUMNS)
         if COLUMNS[0] in own:
             # At least what is known of; at most nothing, where that of one step is not.
@@ -230,7 +234,8 @@ def _show_kinds(kinds: pd.DataFrame, query: ServingQuery, target: Target) -> Non
         ]
         for name, (header, unit) in _WORK.items()
     }
-    shown = shown.assign(**work, costed_pct=kinds["costed_pct"])
+    texts = pd.DataFrame(work, kinds.index)
+    shown = pd.concat([shown, texts, kinds[["costed_pct"]]], axis="columns")
     table = drawn(shown.dropna(axis="columns", how="all"), target, alike=["device_ns"])
     target.write_lines([*table.lines, "", *_notes_of_kinds(kinds, query)])
 
@@ -252,8 +257,9 @@ def _over_phases(kinds: pd.DataFrame) -> pd.DataFrame:
             for end in ("least", "most"):
                 total = _sum(own[f"{name}_{end}"], whole=True)
                 row[f"{name}_{end}"] = total
-                is_rate = total is not None and time_ns
-                row[f"{rate}_{end}"] = total / time_ns / unit if is_rate else None
+                row[f"{rate}_{end}"] = None
+                if total is not None and time_ns:
+                    row[f"{rate}_{end}"] = total / time_ns / unit
         rows.append(row)
     return pd.DataFrame(rows, columns=SERVING_KINDS.names)
 
@@ -311,14 +317,3 @@ def _notes(steps: pd.DataFrame) -> Iterator[str]:
         first = wrong["contradiction"].iloc[0]
         yield f"of {counted(len(wrong), 'step')} the sums are not taken: {first}"
     yield "each step: run.serving_steps() of pyprof2.load(TRACE)"
-
-
-def serving_line(steps: pd.DataFrame) -> str:
-    """Return the phases of a server's steps in a line; empty: there are none."""
-    rows = phases(steps)
-    words = []
-    for row in rows[rows["phase"] != OUTSIDE].to_dict("records"):
-        requests = f" of {format_rate(row['requests'])} requests" if row["requests"] else ""
-        mean = f", each {format_time(int(row['device_ns'] / row['steps']))} of work"
-        words.append(f"{row['phase']} {counted(row['steps'], 'step')}{requests}{mean}")
-    return f"serving: {'; '.join(words)}; see --by phase" if words else ""

@@ -54,8 +54,8 @@ def serving_difference(
             batch = tokens.get(values["phase"])
             time_ns = int(sums.get(key, 0))
             row[f"{side}_device_ns"] = time_ns
-            known = batch is not None and batch["tokens"]
-            row[f"{side}_ns_per_token"] = time_ns / batch["tokens"] if known else None
+            count = batch["tokens"] if batch is not None else None
+            row[f"{side}_ns_per_token"] = time_ns / count if count else None
         both = row["a_ns_per_token"], row["b_ns_per_token"]
         if None not in both:
             row["change_ns_per_token"] = both[1] - both[0]

@@ -6,6 +6,7 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pytest
 
 from pyprof2.api.run import load
@@ -249,3 +250,45 @@ def test_a_recording_whose_launches_are_erased_has_the_same_steps(
     same = ("phase", "requests", "g_sk", "device_ns")
     assert [found[name] for name in same] == [before[name] for name in same]
     assert found["by_device_range"] == before["launched"] + before["launched_by_graph"]
+
+
+NAMES: Final = (
+    PREFILL, DECODE, "step[DECODE bs=2]", "step[MIXED bs=3 c=1 g=2]", "execute_new_1_cached_2",
+    "execute_context_1(9)_generation_0(0)", "step[NEW_MODE bs=4]", "decode[bs=2/4 tok=2 d=2]",
+    # Names that lie: fewer tokens than requests, sums that no requests have, huge numbers.
+    "execute_1_context_9(sq1sk1sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
+    "execute_9_context_1(sq9sk9sqsq80sqsk81)_generation_0(sq0sk0sqsq0sqsk0)",
+    f"execute_{'9' * 15}_context_1(sq{'9' * 15}sk{'9' * 15}sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
+    f"step[DECODE bs={'9' * 15}]", "step[DECODE bs=0]",
+    # Nearly names: the user's own.
+    "step[DECODE bs=2] ", "step[decode bs=2]", "execute_context_1(9)_generation_0", "step[bs=2]",
+    f"step[DECODE bs={'9' * 40}]", "", "\\u202e", "[Executor] _forward_step 7: -1 ctx reqs, 3 gen reqs",
+)  # fmt: skip
+
+
+def test_hostile_recordings_neither_crash_nor_lose_time(tmp_path: Path) -> None:
+    """Ranges nested and cut off at random on three threads, work in any order, with and without
+    launches: each activity's time is in one row, sums that fit no requests are null.
+    """
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        events: list[Event | list[Event]] = []
+        for number in range(int(random.integers(1, 30))):
+            begin, length = int(random.integers(0, 900)), int(random.integers(0, 300))
+            tid, name = 101 + int(random.integers(3)), NAMES[random.integers(len(NAMES))]
+            events.append(annotation(name, begin, length, tid=tid))
+            at, dur = int(random.integers(0, 2000)), int(random.integers(0, 50))
+            events.append(kernel(at, dur, number, name="k"))
+            if seed % 4:
+                events.append(launch(int(random.integers(0, 1000)), number, tid=tid))
+        run = load_events(tmp_path, *events)
+
+        steps, kinds = run.serving_steps(), run.serving_kinds()
+        (devices,) = run.idle_windows[["busy_ns"]].to_numpy().tolist() or [[0]]
+        if not steps.empty:
+            assert steps["device_ns"].sum() == devices[0]
+            assert kinds["device_ns"].sum() == devices[0]
+        lied = steps[steps["contradiction"].notna()]
+        sums = [f"{kind}_{name}" for kind in "cg" for name in ("sq", "sk", "sqsq", "sqsk")]
+        assert lied[sums].isna().all(axis=None)
+        run.serving_models()
