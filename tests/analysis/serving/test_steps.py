@@ -258,11 +258,12 @@ NAMES: Final = (
     # Names that lie: fewer tokens than requests, sums that no requests have, huge numbers.
     "execute_1_context_9(sq1sk1sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
     "execute_9_context_1(sq9sk9sqsq80sqsk81)_generation_0(sq0sk0sqsq0sqsk0)",
-    f"execute_{'9' * 15}_context_1(sq{'9' * 15}sk{'9' * 15}sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
+    f"execute_9_context_1(sq{'9' * 15}sk{'9' * 15}sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
     f"step[DECODE bs={'9' * 15}]", "step[DECODE bs=0]",
     # Nearly names: the user's own.
     "step[DECODE bs=2] ", "step[decode bs=2]", "execute_context_1(9)_generation_0", "step[bs=2]",
-    f"step[DECODE bs={'9' * 40}]", "", "\\u202e", "[Executor] _forward_step 7: -1 ctx reqs, 3 gen reqs",
+    f"step[DECODE bs={'9' * 40}]", "", "\\u202e",
+    "[Executor] _forward_step 7: -1 ctx reqs, 3 gen reqs",
 )  # fmt: skip
 
 
