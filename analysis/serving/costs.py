@@ -11,7 +11,7 @@ import numpy as np
 from pyprof2.analysis.serving import facts, kinds
 from pyprof2.analysis.serving.batches import RequestSums
 from pyprof2.analysis.serving.models import Between, KindCost, LanguageModel, added
-from pyprof2.analysis.serving.quantisation import DENSE_BITS
+from pyprof2.analysis.serving.quantisation import DENSE_BITS, DENSE_TYPE
 from pyprof2.analysis.serving.steps import INPUT as STEPS_INPUT
 from pyprof2.analysis.serving.steps import OUTSIDE, StepsWork, work_of_steps
 from pyprof2.errors import UsageError
@@ -184,6 +184,13 @@ def costs_of_step(
         if None not in parts:
             found[f"{name}_most"] = sum(each.most for each in parts if each is not None)
     return found
+
+
+def ridge_of(device: Device | None) -> float | None:
+    """Return the FLOPs in 16-bit types that a device does while it reads a byte; None: unknown."""
+    peak = None if device is None else device.matrix_flop_per_s.get(DENSE_TYPE)
+    rate = None if device is None else device.memory_bytes_per_s
+    return peak / rate if peak and rate else None
 
 
 def shares_of_peak(

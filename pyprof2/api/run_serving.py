@@ -127,7 +127,7 @@ class RunServing:
         """Return FLOPs and bytes of the steps of an inference server."""
         import pandas as pd
 
-        from pyprof2.analysis.serving.costs import COLUMNS, costs_of_step, experts_touched
+        from pyprof2.analysis.serving.costs import COLUMNS, costs_of_step, experts_touched, ridge_of
 
         model, held = self.model(config, shards, pattern)
         ranks = self.ranks(pattern)
@@ -142,6 +142,7 @@ class RunServing:
             "checked": held,
             "shards": model.shards,
             "cache_bits": model.cache_bits,
+            "ridge": ridge_of(self.device),
             "experts": (model.experts, experts_touched(ranks, model)),
         }
         return costs

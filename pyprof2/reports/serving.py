@@ -266,7 +266,7 @@ def _over_phases(kinds: pd.DataFrame) -> pd.DataFrame:
 
 def _notes_of_kinds(kinds: pd.DataFrame, query: ServingQuery) -> Iterator[str]:
     known = (kinds["costed_pct"].fillna(0) * kinds["device_ns"]).sum() / kinds["device_ns"].sum()
-    source = "the configuration" if query.model else "the shapes of ops; --model says more"
+    source = "shapes of ops and the configuration" if query.model else "shapes; --model says more"
     yield f"the work of {known:.1f} % of the time is known, by {source}"
     if "linear" in set(kinds["kind"]):
         yield "linear: products that neither a module nor their order tells apart"
@@ -282,6 +282,8 @@ def costs_in_words(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterato
             f"MFU {_between(row, 'mfu', 1, '_pct')} %",
             f"MBU {_between(row, 'mbu', 1, '_pct')} %",
         ]
+        if (words := _bound(row, about["ridge"])) is not None:
+            work.append(words)
         if row["phase"] in touched:
             read = f"{format_rate(touched[row['phase']])} of {experts} experts"
             work.append(f"{read} of a layer if routing is uniform")
@@ -290,6 +292,19 @@ def costs_in_words(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterato
             yield "  more than the device can do: the configuration, --device or --tp is not right"
     yield _checked(about)
     yield _LEFT_OUT
+
+
+def _bound(row: Mapping[Hashable, Any], ridge: float | None) -> str | None:
+    """Say whether FLOPs or bytes limit a phase; None: the device's ridge is between, or unknown."""
+    ends = [row[f"{name}_{end}"] for name in ("flops", "bytes") for end in ("least", "most")]
+    if ridge is None or any(pd.isna(each) for each in ends) or not ends[2]:
+        return None
+    least, most = ends[0] / ends[3], ends[1] / ends[2]
+    if least <= ridge <= most:
+        return None
+    what = "memory" if most < ridge else "compute"
+    texts = dict.fromkeys((format_rate(least), format_rate(most)))
+    return f"{' to '.join(texts)} FLOP/B of {format_rate(ridge)} at the ridge: {what}-bound"
 
 
 def _between(row: Mapping[Hashable, Any], name: str, unit: float, ending: str = "") -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.serving import kinds
 from pyprof2.analysis.serving.batches import DECODE, MIXED, PREFILL
+from pyprof2.analysis.serving.costs import ridge_of
 from pyprof2.analysis.serving.steps import serving_steps, work_of_steps
 from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.recording import int_column
@@ -34,7 +35,6 @@ _WEIGHTS: Final = (
     kinds.QKV, kinds.OUT, kinds.GATE_UP, kinds.DOWN, kinds.LM_HEAD, kinds.LINEAR,
 )  # fmt: skip
 """Kinds whose weights are read once for all tokens of a step; experts are not all read."""
-_DTYPE: Final = "bf16"
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,10 @@ def _few_tokens(
 ) -> RuleFinding | None:
     """Return a finding on steps whose tokens are too few for what their weights take to read."""
     device = next((device for _, device in facts.devices if device is not None), None)
-    peak = None if device is None else device.matrix_flop_per_s.get(_DTYPE)
-    if device is None or not peak or not device.memory_bytes_per_s:
-        return None
     # 2 bytes are read of each weight, and 2 FLOPs are done with it for a token.
-    least = peak / device.memory_bytes_per_s
+    least = ridge_of(device)
+    if least is None:
+        return None
     hi_ns, time_ns, weights_ns, tokens = 0.0, 0, 0, []
     for at in server.of_phases(*phases):
         row = server.steps[at]
