@@ -39,12 +39,13 @@ def asks_for_serving(args: argparse.Namespace) -> bool:
         UsageError: they do not go with the other options; they have rows and columns of their own.
     """
     if not _SERVING.intersection(args.by or ()):
-        for name in ("step_pattern", "model", "tp", "price"):
-            if getattr(args, name) is not None:
-                option = f"--{name.replace('_', '-')}"
-                msg = f"{option} is of the steps of an inference server: add --by phase"
-                raise UsageError(msg)
-        return False
+        names = ("step_pattern", "model", "tp", "price")
+        given = [name for name in names if getattr(args, name) is not None]
+        if given and args.by != ["step"]:
+            option = f"--{given[0].replace('_', '-')}"
+            msg = f"{option} is of the steps of an inference server: add --by phase"
+            raise UsageError(msg)
+        return bool(given)
     if set(args.by) - _SERVING or not has_no_choice(args):
         msg = (
             f"--by {','.join(args.by)}: phase and kind have rows and columns of their own: leave "

@@ -53,6 +53,21 @@ def test_steps_of_a_server_are_the_steps_where_there_are_no_others(
     assert "3 steps by the names of vllm detailed" in capsys.readouterr().out
 
 
+def test_steps_of_a_server_of_ones_own_are_named_by_a_pattern(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace(
+        tmp_path / "own.json", annotation("turn decode of 3", 1000, 100),
+        launched(1010, 1, at=1100, dur=10),
+    )  # fmt: skip
+    pattern = r"turn (?P<phase>\w+) of (?P<g_req>\d+)"
+
+    for axis in ("step", "phase", "kind"):
+        (row,) = _json(capsys, "prof", path, "--by", axis, "--step-pattern", pattern)
+        assert row["device_ns"] == 10_000
+        assert row.get("phase", "decode") == "decode"
+
+
 def test_steps_of_the_profiler_count_before_those_of_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
