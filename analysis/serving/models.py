@@ -304,7 +304,14 @@ def _model_of(config: Any, beside: Any, shards: int) -> LanguageModel:
         msg = f"architecture {name}: not checked; there is {', '.join(ARCHITECTURES)}"
         raise WrongConfigError(msg)
     config |= config.get("text_config") or {}
-    _check_keys(config, name)
+    wrong = [key for key in config if key in _REFUSED or key.startswith(_REFUSED_BEGINNINGS)]
+    wrong += [key for key in _ONE_IN_EACH_LAYER if config.get(key, 1) != 1]
+    wrong += [key for key in _REFUSED_VALUES if config.get(key)]
+    if set(config.get("attn_type_list") or [1]) != {1}:
+        wrong.append("attn_type_list")
+    if wrong:
+        msg = f"{', '.join(sorted(wrong))}: layers unlike those of {name} as checked"
+        raise WrongConfigError(msg)
     layers, hidden, vocab = (
         _number(config, key) for key in ("num_hidden_layers", "hidden_size", "vocab_size")
     )
@@ -370,18 +377,6 @@ def _attention_of(config: Mapping[str, Any], name: str, shards: int) -> _Attenti
     params = hidden * q_rank + q_rank * heads * (nope + rope) + hidden * (row + rope)
     params += row * heads * (nope + value)
     return _Attention(heads, kv_heads, nope + rope, value, (row, rope), params)
-
-
-def _check_keys(config: Mapping[str, Any], name: str) -> None:
-    """Raise where a key says that layers are others than those of the architecture."""
-    wrong = [key for key in config if key in _REFUSED or key.startswith(_REFUSED_BEGINNINGS)]
-    wrong += [key for key in _ONE_IN_EACH_LAYER if config.get(key, 1) != 1]
-    wrong += [key for key in _REFUSED_VALUES if config.get(key)]
-    if set(config.get("attn_type_list") or [1]) != {1}:
-        wrong.append("attn_type_list")
-    if wrong:
-        msg = f"{', '.join(sorted(wrong))}: layers unlike those of {name} as checked"
-        raise WrongConfigError(msg)
 
 
 def _weights(form: Quantisation, kind: str, params: int, layers: range) -> KindWeights:

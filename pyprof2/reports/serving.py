@@ -195,11 +195,6 @@ def _show_phases(
     target.write_lines([*table.lines, "", *words, *_notes(steps)])
 
 
-def _checked(about: Mapping[Hashable, Any]) -> str:
-    words = f"of the model the recording says too: {', '.join(about['checked'])}"
-    return words if about["cache_bits"] else f"{words}; {_TAKEN}"
-
-
 def _facts(recorded: Mapping[str, list[Any]], names: list[str]) -> str:
     """Say what is known of the model without its configuration."""
     said = ", ".join(f"{name} {', '.join(map(str, recorded[name]))}" for name in recorded)
@@ -237,7 +232,12 @@ def _show_kinds(kinds: pd.DataFrame, query: ServingQuery, target: Target) -> Non
     texts = pd.DataFrame(work, kinds.index)
     shown = pd.concat([shown, texts, kinds[["costed_pct"]]], axis="columns")
     table = drawn(shown.dropna(axis="columns", how="all"), target, alike=["device_ns"])
-    target.write_lines([*table.lines, "", *_notes_of_kinds(kinds, query)])
+    known = (kinds["costed_pct"].fillna(0) * kinds["device_ns"]).sum() / kinds["device_ns"].sum()
+    source = "shapes of ops and the configuration" if query.model else "shapes; --model says more"
+    notes = [f"the work of {known:.1f} % of the time is known, by {source}"]
+    if "linear" in set(kinds["kind"]):
+        notes.append("linear: products that neither a module nor their order tells apart")
+    target.write_lines([*table.lines, "", *notes])
 
 
 def _over_phases(kinds: pd.DataFrame) -> pd.DataFrame:
@@ -264,14 +264,6 @@ def _over_phases(kinds: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=SERVING_KINDS.names)
 
 
-def _notes_of_kinds(kinds: pd.DataFrame, query: ServingQuery) -> Iterator[str]:
-    known = (kinds["costed_pct"].fillna(0) * kinds["device_ns"]).sum() / kinds["device_ns"].sum()
-    source = "shapes of ops and the configuration" if query.model else "shapes; --model says more"
-    yield f"the work of {known:.1f} % of the time is known, by {source}"
-    if "linear" in set(kinds["kind"]):
-        yield "linear: products that neither a module nor their order tells apart"
-
-
 def costs_in_words(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterator[str]:
     """Say of each phase what the model's configuration makes of it."""
     experts, touched = about["experts"]
@@ -290,7 +282,8 @@ def costs_in_words(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterato
         yield f"{row['phase']}: {', '.join(text for text in work if _UNKNOWN not in text)}"
         if max(row["mfu_least_pct"] or 0, row["mbu_least_pct"] or 0) > _ALL_PCT:
             yield "  more than the device can do: the configuration, --device or --tp is not right"
-    yield _checked(about)
+    taken = "" if about["cache_bits"] else f"; {_TAKEN}"
+    yield f"of the model the recording says too: {', '.join(about['checked'])}{taken}"
     yield _LEFT_OUT
 
 

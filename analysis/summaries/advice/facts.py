@@ -19,7 +19,7 @@ from pyprof2.analysis.intervals import time_within
 from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.serving.steps import names_steps
-from pyprof2.analysis.summaries.advice.server import ServerFacts
+from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
