@@ -39,6 +39,7 @@ _TABLE: Final = (
     "phase", "steps", "requests", "new_tokens", "out_least", "device_ns", "share_pct", "span_ns",
     "gap_ns", "host_ns", "wait_ns", "in_per_s", "out_per_s", "in_price", "out_price",
 )  # fmt: skip
+_TIMES: Final = ("device_ns", "span_ns", "gap_ns", "period_ns", "host_ns", "wait_ns")
 _STEP_TABLE: Final = (
     "rank", "step", "phase", "requests", "new_tokens", "keys", "out_least", "device_ns",
     "share_pct", "span_ns", "gap_ns", "period_ns", "host_ns", "wait_ns",
@@ -116,7 +117,7 @@ def _show_steps(steps: pd.DataFrame, target: Target) -> None:
     table = drawn(
         shown,
         target,
-        alike=[name for name in _STEP_TABLE if name in shown and name.endswith("_ns")],
+        alike=[name for name in _TIMES if name in shown],
     )
     target.write_lines([*table.lines, "", *_notes(steps)])
 
@@ -186,7 +187,7 @@ def _show_phases(
         target.write_lines([_NO_STEPS])
         return
     shown = rows[list(_TABLE)].dropna(axis="columns", how="all")
-    table = drawn(shown, target, alike=["device_ns", "span_ns", "gap_ns", "host_ns", "wait_ns"])
+    table = drawn(shown, target, alike=[name for name in _TIMES if name in shown])
     words = []
     if COLUMNS[0] in steps:
         words = list(costs_in_words(rows, steps.attrs))

@@ -41,8 +41,8 @@ def serving_difference(
     sides = []
     for run, name in zip(runs, names, strict=True):
         kinds, tokens = run.serving_kinds(), _batches(run)
-        if not tokens:
-            msg = f"{name}: no step of an inference server is recorded: leave --by phase out"
+        if not tokens or kinds.empty:
+            msg = f"{name}: no step of an inference server, or no work of a device, is recorded"
             raise UsageError(msg)
         sums = kinds.groupby(list(by), dropna=False)["device_ns"].sum()
         sides.append((sums, tokens))

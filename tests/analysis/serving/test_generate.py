@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pyprof2.api.run import load
+from pyprof2.cli import main
 from tests.conftest import ROOT
 from tests.kineto_events import Event, frame, launched, load_events, op
 
@@ -57,6 +58,19 @@ def test_of_two_models_the_smaller_drafts_and_the_larger_verifies() -> None:
     assert verify["g_sq"].tolist() == [2, 2, 2]
     assert verify["g_sk"].tolist() == [12, 13, 14]
     assert steps["out_least"].sum() >= 4
+
+
+def test_commands_take_recordings_in_which_no_device_worked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = str(DATA / "dynamic.json.gz")
+
+    for words in (["prof", "--by", "phase"], ["prof", "--by", "step"], ["prof", "--by", "kind"]):
+        assert main([words[0], path, *words[1:]]) == 0
+    assert main(["report", path, "-o", str(tmp_path / "page.html")]) == 0
+    assert main(["idle", path, "--by", "phase"]) == 0
+    assert main(["compare", path, path, "--by", "phase"]) == 2
+    assert "5 steps by the names of hf generate" in capsys.readouterr().out
 
 
 def _call(at: int, tokens: int, keys: int, *, layers: int = 2, name: str = "X") -> list[Event]:
