@@ -46,6 +46,8 @@ from pyprof2.result_tables import (
     ENERGY,
     FINDINGS,
     RESULTS,
+    SERVING_DIFFERENCE,
+    SERVING_KINDS,
     SERVING_PHASES,
     SERVING_STEPS,
     SPENDING,
@@ -110,7 +112,16 @@ def results() -> str:
     """Return a section for each table of what was found."""
     return "\n\n".join(
         _table_section(table)
-        for table in (*RESULTS.values(), SERVING_STEPS, SERVING_PHASES, ENERGY, SPENDING, FINDINGS)
+        for table in (
+            *RESULTS.values(),
+            SERVING_STEPS,
+            SERVING_PHASES,
+            SERVING_KINDS,
+            SERVING_DIFFERENCE,
+            ENERGY,
+            SPENDING,
+            FINDINGS,
+        )
     )
 
 

@@ -128,6 +128,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, EventArgument]]] = {
         "reserved": _number("Total Reserved"),
     },
     "flow": {},
+    "device annotation": {"external_id": _EXTERNAL_ID},
     "counter": _SERIES,
     "counted range": _SERIES,
 }
@@ -180,7 +181,7 @@ _CATEGORIES: Final = {
     "gpu_memcpy": "memcpy", "memcpy": "memcpy",
     "gpu_memset": "memset", "memset": "memset",
     "runtime": "launch", "overhead": "overhead", "cuda_sync": "wait",
-    "cuda_profiler_range": "counted range",
+    "cuda_profiler_range": "counted range", "gpu_user_annotation": "device annotation",
 }  # fmt: skip
 
 

@@ -65,6 +65,19 @@ class RangeTables:
         """Append ranges whose group is their kind."""
         self.append(events.group, events)
 
+    def add_of_devices(self, events: EventColumns) -> None:
+        """Append the user's ranges as devices saw them: of each a range for every stream.
+
+        Process and thread are device and stream; those of one range have one text as `domain`.
+        """
+        events, columns = self._shared.times(events, in_span=False)
+        numbers = self._shared.numbers.ints(events.args["external_id"]).to_pylist()
+        texts = self._shared.spool.texts["ranges"]["domain"]
+        columns["domain"] = pa.array(
+            [None if number is None else texts[f"range {number}"] for number in numbers], pa.int32()
+        )
+        self.append_timed(events.group, events, columns)
+
     def append(self, kind: str, events: EventColumns) -> None:
         """Append ranges of a kind whose times make sense."""
         self.append_timed(kind, *self._shared.times(events))
@@ -167,7 +180,7 @@ def _range_kind(group: str, name: str) -> tuple[str, str | LayerPath]:
     if group == "python":
         is_module = name.startswith(_MODULE_PREFIX)
         return ("module", name.removeprefix(_MODULE_PREFIX)) if is_module else (group, name)
-    if group == INTERNAL:
+    if group in (INTERNAL, "device annotation"):
         return group, name
     label = label_marker(name) if group == _MARKER else label_text(name)
     return label.kind or "annotation", label.text

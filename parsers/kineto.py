@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.markers import Marker
-    from pyprof2.parsers._kineto_columns import Scan, Scanner
+    from pyprof2.parsers._kineto_columns import EventColumns, Scan, Scanner
     from pyprof2.recording import Signature
 
 SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
@@ -200,7 +200,6 @@ _SKIPPED_CATEGORIES: Final = {
     "async_cpu_to_gpu": problems.ARROWS,
     "async_gpu": problems.ARROWS,
     "trace": problems.OWN_SPAN,
-    "gpu_user_annotation": problems.GPU_ANNOTATIONS,
     "cuda_event": problems.CUDA_EVENTS,
 }
 
@@ -224,6 +223,7 @@ class TableBuilder:
         self._ranges, self._devices = RangeTables(shared), DeviceTables(shared)
         self._ops = OpTable(shared, self._ranges)
         self._counters = CounterTable(shared, self.skipped)
+        self._device_annotations: list[EventColumns] = []
         self._append = {
             "op": self._ops.add, "annotation": self._ranges.add, "python": self._ranges.add,
             "launch": self._devices.add_launches, "kernel": self._devices.add_activities,
@@ -231,6 +231,7 @@ class TableBuilder:
             "mtia": self._devices.add_mtia,
             "overhead": self._devices.add_stalls, "wait": self._devices.add_stalls,
             "memory": self._devices.add_memory, "flow": self._devices.add_flows,
+            "device annotation": self._device_annotations.append,
             "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
         }  # fmt: skip
         self._pairs = PairedEvents(shared)
@@ -254,6 +255,12 @@ class TableBuilder:
                 self.skipped[with_detail(problems.UNKNOWN_EVENT, "pairs of B and E")] += len(events)
             else:
                 self._append[events.group](events)
+        for events in self._device_annotations:
+            # Where launches are recorded, they say more: what the host did when.
+            if self.spool.counts["launches"]:
+                self.skipped[problems.GPU_ANNOTATIONS] += len(events)
+            else:
+                self._ranges.add_of_devices(events)
         self._ranges.finish(self._ops.span)
 
     @property

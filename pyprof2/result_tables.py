@@ -317,7 +317,8 @@ SERVING_STEPS: Final = Table(
         Column(
             "phase",
             TEXT,
-            "`prefill`, `mixed`, `decode`, `verify` (drafts), `draft`, `diffusion`, `idle`; "
+            "`prefill`, `extend` (a prompt that has keys in the cache), `mixed`, `decode`, "
+            "`verify` (drafts), `draft`, `diffusion`, `idle`; "
             "`outside`: no step launched it; null: the name does not say.",
         ),
         Column("requests", pa.int64(), "Requests in the batch."),
@@ -358,6 +359,12 @@ SERVING_STEPS: Final = Table(
         Column("out_most", pa.int64(), "Tokens of the output, at most."),
         Column("launched", pa.int64(), "Activities that were launched one by one."),
         Column("launched_by_graph", pa.int64(), "Activities that a graph's launch launched."),
+        Column(
+            "by_device_range",
+            pa.int64(),
+            "Activities in the range of the step on their stream; only where nothing says what "
+            "launched them.",
+        ),
         Column("launched_elsewhere", pa.int64(), "Of all these by another thread of the process."),
     ),
 )
@@ -388,23 +395,83 @@ SERVING_PHASES: Final = Table(
         Column("in_per_s", pa.float64(), "`new_tokens` over `pace_ns`.", "1/s"),
         Column("out_per_s", pa.float64(), "`out_least` over `pace_ns`.", "1/s"),
         *(
+            Column(f"{end}_price", pa.float64(), f"Price of a million tokens {words}; --price.")
+            for end, words in (("in", "of a prompt"), ("out", "of the output"))
+        ),
+        *(
             Column(
                 f"{name}_{end}", pa.float64(), f"{meaning} of one rank, at {end}; --model.", unit
             )
             for name, meaning, unit in (
                 ("flops", "FLOPs of products with weights and of attention", ""),
                 ("bytes", "Bytes of weights, keys and values", "B"),
+                ("math_ns", "How long the FLOPs take at the device's peaks for their types", "ns"),
             )
             for end in ("least", "most")
         ),
         *(
             Column(f"{name}_{end}_pct", pa.float64(), f"{meaning}, at {end}; --model.", "%")
             for name, meaning in (
-                ("mfu", "FLOPs over `pace_ns` and the device's peak for 16-bit types"),
+                ("mfu", "`math_ns` over `pace_ns`"),
                 ("mbu", "Bytes over `pace_ns` and the bandwidth of its memory"),
             )
             for end in ("least", "most")
         ),
+    ),
+)
+SERVING_KINDS: Final = Table(
+    "serving_kinds",
+    "One row per phase and kind of layer of an inference server's steps. The times of devices add "
+    "up to all of their busy time. Not stored: `pyprof2 prof --by phase,kind`; `--by kind` sums "
+    "over phases.",
+    (
+        Column("phase", TEXT, "As in `serving_steps`."),
+        Column(
+            "kind",
+            TEXT,
+            "`qkv`, `o`, `gate_up`, `down`, `experts`, `router`, `lm_head`: products with weights; "
+            "`linear`: such that nothing tells apart; `attention`, `kv_write`, `rope`, `norm`, "
+            "`activation`, `sampling`, `communication`, `copy`, `other`.",
+        ),
+        _count("count", "Kernels and copies."),
+        _time("device_ns", "Time of devices; of those that overlap, of the one that began first."),
+        Column("share_pct", pa.float64(), "Share of all of it.", "%"),
+        *(
+            Column(f"{name}_{end}", pa.float64(), f"{meaning} of one rank, at {end}.", unit)
+            for name, meaning, unit in (
+                ("flops", "FLOPs", ""),
+                ("bytes", "Bytes", "B"),
+                ("tflops", "FLOPs over `device_ns`", "TFLOP/s"),
+                ("gbps", "Bytes over `device_ns`", "GB/s"),
+            )
+            for end in ("least", "most")
+        ),
+        Column("costed_pct", pa.float64(), "Share of `device_ns` whose work is known.", "%"),
+        Column(
+            "cost_from",
+            TEXT,
+            "`model`: the configuration and the sums of the batches; `shapes`: those of the ops; "
+            "null: not known of all.",
+        ),
+    ),
+)
+SERVING_DIFFERENCE: Final = Table(
+    "serving_difference",
+    "One row per phase, or phase and kind of layer, of two runs of an inference server. Not "
+    "stored: `pyprof2 compare A B --by phase,kind`.",
+    (
+        Column("phase", TEXT, "As in `serving_steps`."),
+        Column("kind", TEXT, "As in `serving_kinds`."),
+        *(
+            column
+            for side in "ab"
+            for column in (
+                Column(f"{side}_device_ns", pa.int64(), f"Time of devices in {side}.", "ns"),
+                Column(f"{side}_ns_per_token", pa.float64(), "The same, for one new token.", "ns"),
+            )
+        ),
+        Column("change_ns_per_token", pa.float64(), "What it takes longer in b.", "ns"),
+        Column("change_pct", pa.float64(), "The same, of a.", "%"),
     ),
 )
 ENERGY: Final = Table(

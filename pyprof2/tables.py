@@ -504,7 +504,9 @@ RANGES: Final = Table(
             TEXT,
             "`step`, `annotation`, `layer`, `source`, `module`, `python`, `internal` work of "
             "PyTorch's, `energy`, a reading of counters, `collective`, what our annotation says of "
-            "one, or `marker` of PyProf's.",
+            "one, `marker` of PyProf's, or, where no launch is recorded, `device annotation`: "
+            "when a stream worked for an annotation; process and thread are device and stream, "
+            "and what its ranges have in common is the domain.",
         ),
         Column("domain", TEXT, "NVTX domain; null for the default one, or without domains."),
         Column(

@@ -133,14 +133,20 @@ mark_data_dependent(
     """
     vllm::moe_forward vllm::moe_forward_shared
     """,
-    "the experts' weights are not among the inputs",
+    "the experts' weights, and how many a token has, are not among the inputs: prof --by kind "
+    "--model CONFIG",
 )
 mark_data_dependent(
     """
     vllm::unified_attention vllm::unified_attention_with_output
     sglang::unified_attention_with_output vllm::unified_mla_attention
+    vllm::unified_mla_attention_with_output
+    sglang_profiler::attention_* aiter::paged_attention_ragged* aiter::pa_decode* aiter::mla_decode*
+    sgl_kernel::decode_attention* sgl_kernel::cutlass_mla_decode* flashinfer::batch_decode*
+    flashinfer::batch_prefill* flashinfer::paged_run*
     """,
-    "the lengths of the cached sequences are not among the inputs",
+    "the lengths of the cached sequences are not among the inputs, and the cache has room for "
+    "more: prof --by kind --model CONFIG takes them from the names of batches",
 )
 mark_data_dependent(
     """

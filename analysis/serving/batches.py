@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 PREFILL: Final = "prefill"
+EXTEND: Final = "extend"
 DECODE: Final = "decode"
 MIXED: Final = "mixed"
 IDLE: Final = "idle"
 VERIFY: Final = "verify"
 DRAFT: Final = "draft"
 DIFFUSION: Final = "diffusion"
-PHASES: Final = (PREFILL, MIXED, DECODE, VERIFY, DRAFT, DIFFUSION, IDLE)
+PHASES: Final = (PREFILL, EXTEND, MIXED, DECODE, VERIFY, DRAFT, DIFFUSION, IDLE)
 
 _MODES: Final = {
     "EXTEND": PREFILL, "SPLIT_PREFILL": PREFILL, "DLLM_EXTEND": PREFILL, "DECODE": DECODE,
@@ -134,6 +135,12 @@ class Batch:
             generation=RequestSums(self.generation.req),
             contradiction=contradiction,
         )
+
+    @property
+    def tokens(self) -> int | None:
+        """The new tokens of all requests; None: not known."""
+        both = self.context.sq, self.generation.sq
+        return None if None in both else sum(map(int, filter(None, both)))
 
     @property
     def known_count(self) -> int:

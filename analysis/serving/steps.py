@@ -7,7 +7,6 @@ the device mostly works for the step before, so nothing is given to a step by ti
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,22 +15,24 @@ import pyarrow as pa
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.serving.batches import Batch, batch_from, batch_of
+from pyprof2.analysis.serving.generate import INPUT as GENERATE_INPUT
+from pyprof2.analysis.serving.generate import calls_in_generate, is_generating
 from pyprof2.analysis.time.causes import CODES, call_cause
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import SERVING_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
 
-_WORK: Final = ("device", "start_ns", "dur_ns", "launch_ns", "launch_id")
+_WORK: Final = ("device", "stream", "start_ns", "dur_ns", "launch_ns", "launch_id")
 INPUT: Final = {
     "kernels": _WORK,
     "copies": _WORK,
     "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "name"),
-    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "kind"),
+    "ranges": ("start_ns", "dur_ns", "pid", "tid", "name", "kind", "domain"),
 }
 """The columns of the canonical tables that the table `serving_steps` is made of."""
 
@@ -39,7 +40,17 @@ OUTSIDE: Final = "outside"
 _GRAPH_LAUNCH: Final = re.compile(r"GraphLaunch")
 _BLOCKING_COPY: Final = re.compile(r"Memcpy(?!.*Async)|memcpy(?!.*Async)")
 _NONE: Final = -1
-_NO_PYTHON: Final = ("python", "module")
+_OF_DEVICES: Final = "device annotation"
+_NOT_OF_HOST: Final = ("python", "module", _OF_DEVICES)
+
+
+class _StreamRange(NamedTuple):
+    """When a stream of a device worked for a range of the host's."""
+
+    device: int
+    stream: int
+    start: int
+    end: int
 
 
 class _Range(NamedTuple):
@@ -49,6 +60,8 @@ class _Range(NamedTuple):
         start, end: of the outermost range that names the step.
         inner_start, inner_end: of the innermost.
         batch: what they say.
+        seen_as: what the ranges of all streams that saw it have in common; None: the host did.
+        of_devices: where each stream saw it.
     """
 
     thread: tuple[int, int]
@@ -57,6 +70,8 @@ class _Range(NamedTuple):
     inner_start: int
     inner_end: int
     batch: Batch
+    seen_as: str | None = None
+    of_devices: tuple[_StreamRange, ...] = ()
 
 
 class _LaunchedWork(NamedTuple):
@@ -69,6 +84,7 @@ class _LaunchedWork(NamedTuple):
         launch_ns: when each was launched.
         by_graph: whether a graph's launch did.
         elsewhere: whether another thread than that of the step did.
+        by_range: whether only the range of the device says so.
     """
 
     start: Int
@@ -78,6 +94,7 @@ class _LaunchedWork(NamedTuple):
     launch_ns: Int
     by_graph: Bool
     elsewhere: Bool
+    by_range: Bool
 
 
 def serving_steps(
@@ -90,7 +107,7 @@ def serving_steps(
         rank: its number.
         pattern: of the names of the user's own server; see `batches.batch_from`.
     """
-    steps = _ranges_of_steps(tables["ranges"], pattern)
+    steps = _ranges_of_steps(tables, pattern)
     if not steps:
         return SERVING_STEPS.empty()
     work, waits = _work_of(tables, steps), _calls_that_wait(tables["launches"])
@@ -107,47 +124,111 @@ def serving_steps(
     return pa.Table.from_pylist(ranked, schema=SERVING_STEPS.schema())
 
 
-def steps_of_kernels(
-    tables: Mapping[str, pa.Table], pattern: re.Pattern[str] | None = None
-) -> tuple[list[str | None], Int]:
-    """Return the phases of the steps, and of each kernel the position of its step; -1: none.
+class StepsWork(NamedTuple):
+    """The steps of a rank, and the activities of its devices: kernels, then copies.
 
-    Args:
-        tables: as for `serving_steps`.
-        pattern: as for `serving_steps`.
+    Attributes:
+        batches: of each step.
+        step: of each activity the position of the step that launched it; -1: none.
+        own_ns: of each the time in which no activity of its device that began before it ran.
+        by_graph: whether a graph's launch launched it.
     """
-    steps = _ranges_of_steps(tables["ranges"], pattern)
-    owner = _work_of(tables, steps).step[: tables["kernels"].num_rows]
-    return [each.batch.phase for each in steps], owner
+
+    batches: list[Batch]
+    step: Int
+    own_ns: Int
+    by_graph: Bool
+
+
+def work_of_steps(
+    tables: Mapping[str, pa.Table], pattern: re.Pattern[str] | None = None
+) -> StepsWork:
+    """Return the steps and which activities are theirs; arguments as of `serving_steps`."""
+    steps = _ranges_of_steps(tables, pattern)
+    work = _work_of(tables, steps)
+    batches = [each.batch for each in steps]
+    return StepsWork(batches, work.step, work.own_ns, work.by_graph)
 
 
 def names_steps(ranges: pa.Table) -> bool:
-    """Whether a range, of which the name is asked for, is a step of a server's by its name."""
+    """Whether a range, of which the name is asked for, is a step of a server's by its name.
+
+    Or one of Hugging Face's `generate`, whose steps are in it.
+    """
     _, names = code_column(ranges, "name")
-    return any(batch_of(name) is not None for name in names)
+    return any(batch_of(name) is not None for name in names) or is_generating(names)
 
 
-def _ranges_of_steps(ranges: pa.Table, pattern: re.Pattern[str] | None) -> list[_Range]:
+def input_of(
+    ranges: pa.Table, needed: Mapping[str, Collection[str] | None]
+) -> dict[str, Collection[str] | None]:
+    """Return the columns needed of each table, with those in which shapes are if names say none.
+
+    Args:
+        ranges: of the rank; of them the name is asked for.
+        needed: such as `INPUT`.
+    """
+    _, names = code_column(ranges, "name")
+    return {**needed, **(GENERATE_INPUT if is_generating(names) else {})}
+
+
+def _ranges_of_steps(
+    tables: Mapping[str, pa.Table], pattern: re.Pattern[str] | None
+) -> list[_Range]:
     """Return the ranges of steps in order of time; of two in one another both name one step."""
+    ranges = tables["ranges"]
     codes, names = code_column(ranges, "name")
     batches = [(pattern and batch_from(name, pattern)) or batch_of(name) for name in names]
     is_step = np.array([batch is not None for batch in (*batches, None)])[codes]
     kinds, kind_names = code_column(ranges, "kind")
-    is_python = np.array([name in _NO_PYTHON for name in (*kind_names, None)])[kinds]
-    at = np.flatnonzero(is_step & ~is_python)
+    of_host = np.array([name not in _NOT_OF_HOST for name in (*kind_names, None)])[kinds]
+    of_device = np.array([name == _OF_DEVICES for name in (*kind_names, None)])[kinds]
+    # Ranges of devices are read only where no launch is recorded.
+    by_device = not tables["launches"].num_rows and bool((is_step & of_device).any())
+    at = np.flatnonzero(is_step & (of_device if by_device else of_host))
+    domains, texts = code_column(ranges, "domain")
     start, dur, pid, tid = (
         int_column(ranges, name, _NONE)[at] for name in ("start_ns", "dur_ns", "pid", "tid")
     )
     order = np.lexsort((-dur, start))
-    columns = (column[order].tolist() for column in (codes[at], start, dur, pid, tid))
+    columns = (column[order].tolist() for column in (codes[at], domains[at], start, dur, pid, tid))
     by_thread: dict[tuple[int, int], list[list[_Range]]] = {}
-    for code, begin, length, *thread in zip(*columns, strict=True):
+    for code, domain, begin, length, *thread in zip(*columns, strict=True):
         if (batch := batches[code]) is not None:
             times = begin, begin + length
-            own = by_thread.setdefault((thread[0], thread[1]), [])
-            _put(own, _Range((thread[0], thread[1]), *times, *times, batch))
+            place = thread[0], thread[1]
+            seen = (_StreamRange(*place, *times),) if by_device else ()
+            common = texts[domain] if by_device and domain >= 0 else None
+            one = _Range(place, *times, *times, batch, common, seen)
+            _put(by_thread.setdefault(place, []), one)
+    if not by_thread and "ops" in tables:
+        return [
+            _Range(each.thread, *2 * (each.start, each.end), each.batch)
+            for each in calls_in_generate(tables)
+        ]
     steps = [step for nests in by_thread.values() for nest in nests for step in _steps_in(nest)]
-    return sorted(steps, key=lambda step: (step.start, step.thread))
+    return sorted(_over_streams(steps), key=lambda step: (step.start, step.thread))
+
+
+def _over_streams(steps: list[_Range]) -> list[_Range]:
+    """Return the steps, those that several streams saw put together."""
+    found: list[_Range] = []
+    seen: dict[str, int] = {}
+    for step in steps:
+        if step.seen_as is None or step.seen_as not in seen:
+            if step.seen_as is not None:
+                seen[step.seen_as] = len(found)
+            found.append(step)
+            continue
+        other = found[seen[step.seen_as]]
+        found[seen[step.seen_as]] = other._replace(
+            start=min(other.start, step.start),
+            end=max(other.end, step.end),
+            inner_start=min(other.inner_start, step.inner_start),
+            inner_end=max(other.inner_end, step.inner_end),
+            of_devices=other.of_devices + step.of_devices,
+        )
+    return found
 
 
 def _put(nests: list[list[_Range]], one: _Range) -> None:
@@ -193,7 +274,9 @@ def _named_twice(outer: _Range, inner: _Range) -> _Range:
 def _work_of(tables: Mapping[str, pa.Table], steps: Sequence[_Range]) -> _LaunchedWork:
     """Return the activities of a rank's devices, each with the step that launched it."""
     both = pa.concat_tables([tables[name].select(_WORK) for name in ("kernels", "copies")])
-    device, start, dur, launch_ns, launch_id = (int_column(both, name, _NONE) for name in _WORK)
+    device, stream, start, dur, launch_ns, launch_id = (
+        int_column(both, name, _NONE) for name in _WORK
+    )
     launches = tables["launches"]
     at = row_of(int_column(launches, "launch_id", _NONE), launch_id)
     pid, tid = (lookup(int_column(launches, name, _NONE), at, _NONE) for name in ("pid", "tid"))
@@ -215,6 +298,7 @@ def _work_of(tables: Mapping[str, pa.Table], steps: Sequence[_Range]) -> _Launch
     # Where steps of several threads are open, another thread's launch is of nobody knows which.
     is_other = (step == _NONE) & (elsewhere == 1)
     step[is_other] = of_other[is_other]
+    by_range = _of_streams(step, (device, stream, start), steps)
     own_ns = np.zeros(len(start), np.int64)
     for each in np.unique(device):
         rows = np.flatnonzero(device == each)
@@ -222,7 +306,37 @@ def _work_of(tables: Mapping[str, pa.Table], steps: Sequence[_Range]) -> _Launch
         first, last = start[rows], (start + dur)[rows]
         until = np.maximum.accumulate(np.append(first[:1], last[:-1]))
         own_ns[rows] = np.maximum(last - np.maximum(first, until), 0)
-    return _LaunchedWork(start, start + dur, own_ns, step, launch_ns, by_graph, is_other)
+    return _LaunchedWork(start, start + dur, own_ns, step, launch_ns, by_graph, is_other, by_range)
+
+
+def _of_streams(step: Int, places: tuple[Int, Int, Int], steps: Sequence[_Range]) -> Bool:
+    """Give activities to the steps in whose range on their stream they begin, if it is one.
+
+    Args:
+        step: of each activity; those that are found are set.
+        places: device, stream and start of each.
+        steps: in order.
+
+    Returns:
+        Which were found so.
+    """
+    device, stream, start = places
+    seen = [(at, each) for at, own in enumerate(steps) for each in own.of_devices]
+    found = np.zeros(len(step), bool)
+    for place in {(each.device, each.stream) for _, each in seen}:
+        rows = np.flatnonzero((device == place[0]) & (stream == place[1]))
+        own = [(at, each) for at, each in seen if (each.device, each.stream) == place]
+        count, total = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        for sign, times in ((1, [each.start for _, each in own]), (-1, [e.end for _, e in own])):
+            order = np.argsort(times, kind="stable")
+            passed = np.searchsorted(np.array(times)[order], start[rows], "right")
+            sums = np.cumsum(np.append(0, np.array([at for at, _ in own])[order]))
+            count += sign * passed
+            total += sign * sums[passed]
+        # Where one range is open, the sum of those that are is its step.
+        step[rows[count == 1]] = total[count == 1]
+        found[rows[count == 1]] = True
+    return found
 
 
 def _calls_that_wait(launches: pa.Table) -> dict[tuple[int, int], tuple[Int, Int]]:
@@ -254,10 +368,11 @@ def _row(
     sums = {
         f"{kind}_{name}": value
         for kind, each in (("c", batch.context), ("g", batch.generation))
-        for name, value in asdict(each).items()
+        for name, value in vars(each).items()
     }
     most_out = (batch.generation.sq, batch.context.req)
-    inner = own[(launch_ns >= step.inner_start) & (launch_ns < step.inner_end)]
+    moment = work.start[own] if step.of_devices else launch_ns
+    inner = own[(moment >= step.inner_start) & (moment < step.inner_end)]
     return {
         "serving_step": at,
         "dialect": batch.dialect,
@@ -266,9 +381,9 @@ def _row(
         **sums,
         "padded": batch.padded,
         "contradiction": batch.contradiction,
-        "host_start_ns": step.start,
-        "host_ns": step.end - step.start,
-        "wait_ns": int(waited[0]),
+        "host_start_ns": None if step.of_devices else step.start,
+        "host_ns": None if step.of_devices else step.end - step.start,
+        "wait_ns": None if step.of_devices else int(waited[0]),
         # Drafts may be refused, and a chunk need not end its prompt.
         "out_least": batch.generation.req,
         "out_most": None if most_out.count(None) else sum(filter(None, most_out)),
@@ -284,10 +399,11 @@ def _times(work: _LaunchedWork, own: Int, forward: Int | None = None) -> dict[st
         own: the positions in it that count.
         forward: those of them that the span goes around; None: it has none.
     """
-    by_graph = int(work.by_graph[own].sum())
+    by_graph, by_range = (int(each[own].sum()) for each in (work.by_graph, work.by_range))
     found: dict[str, int | None] = {
-        "launched": len(own) - by_graph,
+        "launched": len(own) - by_graph - by_range,
         "launched_by_graph": by_graph,
+        "by_device_range": by_range,
         "launched_elsewhere": int(work.elsewhere[own].sum()),
         "device_ns": int(work.own_ns[own].sum()),
     }

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 AXES: Final = (
     "cause", "group", "source", "op", "layer", "call", "step", "thread", "device", "rank", "note",
+    "phase",
 )  # fmt: skip
-"""The axes of sums of idle time: columns of the table `idle`."""
+"""The axes of sums of idle time: columns of the table `idle`, and the phase of a server."""
 
 SUMMARY_COLUMNS: Final = (
     Column("count", pa.int64(), "Parts of gaps."),
@@ -58,7 +59,7 @@ def summarize_idle(idle: pd.DataFrame, axes: Sequence[str], window_ns: int) -> p
 
     Args:
         idle: rows of the table `idle`.
-        axes: some of `AXES`.
+        axes: some of `AXES`; `phase` must be among the columns.
         window_ns: the time that was recorded, of all devices.
 
     Returns:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.api.displays import Displayed, Summary, shown
 from pyprof2.api.run_findings import RunFindings
 from pyprof2.api.run_profile import RunProfile
+from pyprof2.api.run_serving import RunServing
 from pyprof2.api.run_tables import RunTables, listed
 from pyprof2.api.run_time import RunTime
 from pyprof2.columns import as_pandas
@@ -164,6 +165,10 @@ class Run(Displayed):
     @cached_property
     def _time(self) -> RunTime:
         return RunTime(self._tables)
+
+    @cached_property
+    def _serving(self) -> RunServing:
+        return RunServing(self._tables, self.peaks)
 
     @cached_property
     def _found(self) -> RunFindings:
@@ -393,6 +398,10 @@ class Run(Displayed):
         """
         return self._time.idle_and_windows(rank, normal_gap_us)
 
+    def with_phases(self, idle: pd.DataFrame) -> pd.DataFrame:
+        """Return rows of idle time with the phase of the server's step whose work ended each."""
+        return self._serving.phases_of(idle)
+
     @property
     def launch_delays(self) -> pd.DataFrame:
         """How long each kernel and copy waited after its launch.
@@ -424,7 +433,7 @@ class Run(Displayed):
 
         Args:
             by: one or more of `cause`, `group`, `source`, `op`, `layer`, `call`, `step`,
-                `thread`, `device`, `rank`, `note`.
+                `thread`, `device`, `rank`, `note`, `phase` of an inference server.
             rank: only this one.
             normal_gap_us: see `idle_table`.
 
@@ -435,6 +444,7 @@ class Run(Displayed):
 
         frame, windows = self.idle_and_windows(rank, normal_gap_us)
         axes = (by,) if isinstance(by, str) else tuple(by)
+        frame = self.with_phases(frame) if "phase" in axes else frame
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
 
     def memory_profile(
@@ -524,7 +534,11 @@ class Run(Displayed):
     @property
     def is_of_server(self) -> bool:
         """Whether ranges are named as an inference server names its steps."""
-        return self._time.is_of_server
+        return self._serving.is_there
+
+    def serving_table(self) -> pa.Table:
+        """Return `serving_steps` as an Arrow table, which takes no pandas."""
+        return self._serving.table(None)
 
     def serving_steps(self, pattern: str | None = None) -> pd.DataFrame:
         """Return the steps of an inference server, and a row for work that no step launched.
@@ -540,7 +554,7 @@ class Run(Displayed):
         Raises:
             UsageError: `pattern` is malformed.
         """
-        return self._time.serving_steps(pattern)
+        return self._serving.steps(pattern)
 
     def serving_costs(
         self, config: Path | str, tp: int | None = None, pattern: str | None = None
@@ -563,10 +577,49 @@ class Run(Displayed):
                 against it; or `tp` is needed.
         """
         steps = self.serving_steps(pattern)
-        costs = self._time.serving_costs(steps, Path(config), tp, pattern)
+        costs = self._serving.costs(steps, Path(config), tp, pattern)
         found = steps.join(costs)
         found.attrs = costs.attrs
         return found
+
+    def serving_kinds(
+        self,
+        config: Path | str | None = None,
+        tp: int | None = None,
+        pattern: str | None = None,
+        *,
+        rank: int | None = None,
+    ) -> pd.DataFrame:
+        """Return the time and work of an inference server by phase and kind of layer.
+
+        Args:
+            config: as for `serving_costs`; None: FLOPs and bytes are those that shapes of ops say.
+            tp: as for `serving_costs`.
+            pattern: as for `serving_steps`.
+            rank: of only this one; None: all.
+
+        Returns:
+            Table `SERVING_KINDS`; no rows without steps of a server.
+
+        Raises:
+            UsageError: as `serving_costs`.
+        """
+        return self._serving.kinds(None if config is None else Path(config), tp, pattern, rank)
+
+    def serving_models(self, pattern: str | None = None) -> tuple[dict[str, list[Any]], list[str]]:
+        """Return what the recording says of the model that was served, and who it may be.
+
+        Args:
+            pattern: as for `serving_steps`.
+
+        Returns:
+            The values recorded of each quantity, and the names of known models of which none
+            contradicts them: any of them, or another one, was served.
+        """
+        facts = self._serving.facts(pattern)
+        return {name: sorted(facts[name], key=str) for name in facts}, self._serving.known_models(
+            pattern
+        )
 
     @property
     def has_energy(self) -> bool:

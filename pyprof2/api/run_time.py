@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyprof2.columns import as_pandas
-from pyprof2.errors import UsageError
 from pyprof2.store.folder import STORED
 from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     import pandas as pd
 
@@ -163,48 +161,6 @@ class RunTime:
     def utilization(self) -> pa.Table:
         """MFU and HFU of each step."""
         return self.tables.table("utilization")
-
-    @cached_property
-    def is_of_server(self) -> bool:
-        """Whether ranges are named as an inference server names its steps."""
-        from pyprof2.analysis.serving.steps import names_steps
-
-        return any(names_steps(rank.read("ranges", ["name"])) for rank in self.tables.ranks)
-
-    def serving_steps(self, pattern: str | None) -> pd.DataFrame:
-        """Return the steps of an inference server."""
-        from pyprof2.analysis.serving.steps import INPUT, serving_steps
-        from pyprof2.analysis.summaries.profile_columns import compile_pattern
-
-        wanted = None if pattern is None else compile_pattern(pattern)
-        ranks = self.tables.ranks
-        parts = [serving_steps(rank.several(INPUT), rank.rank, wanted) for rank in ranks]
-        return as_pandas(pa.concat_tables(parts), ("rank",))
-
-    def serving_costs(
-        self, steps: pd.DataFrame, config: Path, shards: int | None, pattern: str | None
-    ) -> pd.DataFrame:
-        """Return FLOPs and bytes of the steps of an inference server."""
-        import pandas as pd
-
-        from pyprof2.analysis.serving.costs import COLUMNS, INPUT, check_model, costs_of_step
-        from pyprof2.analysis.serving.models import read_model
-        from pyprof2.analysis.summaries.profile_columns import compile_pattern
-
-        if shards is None:
-            if set(self.tables.table("trace")["world_size"].to_pylist()) != {1}:
-                msg = "the job may have several processes: how many share the model? --tp N"
-                raise UsageError(msg)
-            shards = 1
-        model = read_model(config, shards)
-        wanted = None if pattern is None else compile_pattern(pattern)
-        ranks = (each.several(INPUT) for each in self.tables.ranks)
-        held = check_model(model, shards, ranks, wanted)
-        plain = steps.astype(object).where(steps.notna(), None).to_dict("records")
-        rows = [costs_of_step(model, {str(name): row[name] for name in row}) for row in plain]
-        costs = pd.DataFrame(rows, steps.index, COLUMNS, "Float64")
-        costs.attrs["checked"] = held
-        return costs
 
     @cached_property
     def energy(self) -> pd.DataFrame:

@@ -52,7 +52,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
         help="sum the parts along: layer, op, signature, source, range; rank, alone: a row for "
-        "each rank",
+        "each rank; phase or phase,kind, of an inference server: for a token that went in",
     )
     arguments.add_top(command, "only N parts")
     command.add_argument(
@@ -94,6 +94,14 @@ def run(args: argparse.Namespace) -> None:
     axes = tuple(args.by or ())
     by_rank = axes == (RANK,)
     axes = () if by_rank else axes
+    if "phase" in axes and set(axes) <= {"phase", "kind"}:
+        from pyprof2.api.run import load
+        from pyprof2.reports.serving_comparison import show_serving_difference
+
+        progress = arguments.wants_progress(args)
+        runs = [load(each, progress=progress) for each in (args.a, args.b)]
+        show_serving_difference(runs, [str(args.a), str(args.b)], axes, target)
+        return
     found = compare(
         args.a, args.b, steps=args.steps, by=axes, force=args.force,
         progress=arguments.wants_progress(args),

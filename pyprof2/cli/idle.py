@@ -29,9 +29,9 @@ def add_to(commands: arguments.Commands) -> None:
         "--by",
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
-        help="sum along: cause, group, source, op, layer, call, step, thread, device, rank, note. "
-        "By default a table shows groups, their causes, and what the host was doing; the other "
-        "formats have a row for each part of a gap",
+        help="sum along: cause, group, source, op, layer, call, step, thread, device, rank, note, "
+        "phase (of a server). By default a table shows groups, their causes, and what the host was "
+        "doing; the other formats have a row for each part of a gap",
     )
     command.add_argument(
         "--normal-gap",

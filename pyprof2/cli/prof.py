@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ def add_to(commands: arguments.Commands) -> None:
     )
     arguments.add_input(command)
     _add_shape(command)
+    _add_serving(command)
     _add_selection(command)
     _add_output(command)
     arguments.add_roofs(command)
@@ -46,28 +48,9 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         metavar="AXIS[,AXIS…]",
         help="sum along: name (or kernel_name; column kernel), op, signature, layer, range, "
         "source, library, stack, direction, step, stream, rank, category, span, tensor_core, grid, "
-        "block, registers, shared_bytes; or kernel: a row for each, in order; or phase: prefill, "
-        "decode and others of an inference server. By default a table sums along what says most, "
-        "and the other formats have a row for each kernel",
-    )
-    group.add_argument(
-        "--step-pattern",
-        metavar="REGEX",
-        help="with --by phase: ranges whose whole name it matches are steps too; groups phase, "
-        "requests, c_req, c_sq, … g_sqsk name what it says",
-    )
-    group.add_argument(
-        "--model",
-        type=Path,
-        metavar="CONFIG",
-        help="with --by phase: the model's config.json of Hugging Face: FLOPs, bytes, MFU and MBU "
-        "of each phase, if it is the model of the recording",
-    )
-    group.add_argument(
-        "--tp",
-        type=arguments.positive,
-        metavar="N",
-        help="with --model: how many ranks share its tensors (tensor parallel)",
+        "block, registers, shared_bytes; or kernel: a row for each, in order; or, of an inference "
+        "server, phase (prefill, decode, …), kind (of layer) or both. By default a table sums "
+        "along what says most, and the other formats have a row for each kernel",
     )
     group.add_argument(
         "-c",
@@ -99,6 +82,36 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         help="with --by layer or range: put together what differs in numbers alone",
     )
     group.add_argument("--pyprof", action="store_true", help="PyProf's columns, headers and words")
+
+
+def _add_serving(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("inference servers")
+    group.add_argument(
+        "--step-pattern",
+        metavar="REGEX",
+        help="with --by phase or kind: ranges whose whole name it matches are steps too; groups "
+        "phase, requests, c_req, c_sq, … g_sqsk name what it says",
+    )
+    group.add_argument(
+        "--model",
+        type=Path,
+        metavar="CONFIG",
+        help="with --by phase or kind: the model's config.json of Hugging Face: FLOPs, bytes, MFU "
+        "and MBU, if it is the model of the recording",
+    )
+    group.add_argument(
+        "--tp",
+        type=arguments.positive,
+        metavar="N",
+        help="with --model or --price: how many ranks share its tensors (tensor parallel)",
+    )
+    group.add_argument(
+        "--price",
+        type=partial(arguments.not_negative, what="a price"),
+        metavar="N",
+        help="with --by phase: price of a device for an hour, in any currency: that of a million "
+        "tokens, of the prompt in prefill, of the output in decode",
+    )
 
 
 def _add_selection(command: argparse.ArgumentParser) -> None:
@@ -166,11 +179,10 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     from pyprof2.api import run as runs
-    from pyprof2.cli.query import check_breakdown, check_phases, read_query
+    from pyprof2.cli.query import asks_for_serving, check_breakdown, has_no_choice, read_query
 
-    by_phase = args.by == ["phase"]
-    check_phases(args)
-    query = read_query(args, by=[] if by_phase else args.by)
+    by_serving = asks_for_serving(args)
+    query = read_query(args, by=[] if by_serving else args.by)
     if args.summary:
         from pyprof2.reports import totals  # it takes pandas, which a table of sums does not
 
@@ -194,18 +206,21 @@ def run(args: argparse.Namespace) -> None:
         from pyprof2.reports import totals
 
         totals.show(loaded, query)
-    elif by_phase:
-        from pyprof2.reports.serving import show_phases
+    elif by_serving or (args.by == ["step"] and has_no_choice(args) and _is_of_server(loaded)):
+        from pyprof2.reports.serving import ServingQuery, show_serving
 
-        if args.model is None:
-            steps = loaded.serving_steps(args.step_pattern)
-        else:
-            steps = loaded.serving_costs(args.model, args.tp, args.step_pattern)
-        if query.selection["rank"] is not None:
-            steps = steps[steps["rank"] == query.selection["rank"]]
-        show_phases(steps, query.target, loaded.peaks)
+        rank = query.selection["rank"]
+        asked = ServingQuery(
+            tuple(args.by), args.model, args.tp, args.step_pattern, args.price, rank
+        )
+        show_serving(loaded, asked, query.target)
     else:
         show(loaded, query, quiet=args.quiet)
+
+
+def _is_of_server(loaded: Run) -> bool:
+    """Whether the only steps of a recording are those of an inference server."""
+    return not loaded.summary.get("steps") and loaded.is_of_server
 
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:

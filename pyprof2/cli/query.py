@@ -25,29 +25,42 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+_SERVING: Final = {"phase", "kind"}
 _PATTERNS: Final = ("layer", "op", "kernel", "range")
 _SELECTORS: Final = ("rank", "step", *_PATTERNS, "direction", "category", "stream")
 
 
-def check_phases(args: argparse.Namespace) -> None:
-    """Raise unless `--by phase` and `--step-pattern` go with the other options.
+def asks_for_serving(args: argparse.Namespace) -> bool:
+    """Return whether phases or kinds of layer of an inference server are asked for.
+
+    Steps may be: where no others were recorded.
 
     Raises:
-        UsageError: they do not; phases have rows and columns of their own.
+        UsageError: they do not go with the other options; they have rows and columns of their own.
     """
-    if "phase" not in (args.by or ()):
-        for name in ("step_pattern", "model", "tp"):
-            if getattr(args, name) is not None:
-                option = f"--{name.replace('_', '-')}"
-                msg = f"{option} is of the steps of an inference server: add --by phase"
-                raise UsageError(msg)
-        return
-    others = ("columns", "sort", "top", "depth", *set(_SELECTORS) - {"rank"})
-    asked = [name for name in others if getattr(args, name) is not None]
-    switches = ("fold_numbers", "pyprof", "no_copies", "breakdown", "summary")
-    if args.by != ["phase"] or asked or any(getattr(args, name) for name in switches):
-        msg = "--by phase has rows and columns of its own: leave all but --rank and --span out"
+    if not _SERVING.intersection(args.by or ()):
+        names = ("step_pattern", "model", "tp", "price")
+        given = [name for name in names if getattr(args, name) is not None]
+        if given and args.by != ["step"]:
+            option = f"--{given[0].replace('_', '-')}"
+            msg = f"{option} is of the steps of an inference server: add --by phase"
+            raise UsageError(msg)
+        return bool(given)
+    if set(args.by) - _SERVING or not has_no_choice(args):
+        msg = (
+            f"--by {','.join(args.by)}: phase and kind have rows and columns of their own: leave "
+            "all but --rank and --span out"
+        )
         raise UsageError(msg)
+    return True
+
+
+def has_no_choice(args: argparse.Namespace) -> bool:
+    """Whether no option of a profile is given that says which rows or columns it has."""
+    others = ("columns", "sort", "top", "depth", *set(_SELECTORS) - {"rank"})
+    switches = ("fold_numbers", "pyprof", "no_copies", "breakdown", "summary")
+    asked = any(getattr(args, name) is not None for name in others)
+    return not asked and not any(getattr(args, name) for name in switches)
 
 
 def read_query(args: argparse.Namespace, by: Sequence[str] | None) -> Query:

@@ -59,6 +59,16 @@ def add_to(commands: arguments.Commands) -> None:
         help="your own code is below DIR: its lines are named, and the files that they are of "
         "are put into the file; without it none is",
     )
+    command.add_argument(
+        "--model",
+        type=Path,
+        metavar="CONFIG",
+        help="of an inference server the model's config.json of Hugging Face: what its phases and "
+        "layers could do at most",
+    )
+    command.add_argument(
+        "--tp", type=arguments.positive, metavar="N", help="with --model: how many ranks share it"
+    )
     command.add_argument("--force", action="store_true", help="replace FILE if it is there")
     command.set_defaults(run=run)
 
@@ -75,7 +85,14 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.reports.page import html
     from pyprof2.reports.page.document import ReportQuery, packed_document
 
-    query = ReportQuery(args.input, __version__, args.against, None if args.no_source else root)
+    query = ReportQuery(
+        args.input,
+        __version__,
+        args.against,
+        None if args.no_source else root,
+        args.model,
+        args.tp,
+    )
     loaded = load(args.input, source_root=root, progress=arguments.wants_progress(args))
     files.write_parts(html.page(packed_document(loaded.of_span(args.span), query)), output)
     print(clean(str(output)))

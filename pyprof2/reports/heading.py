@@ -9,7 +9,7 @@ from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.frames import shown_line
 from pyprof2.reports.cells import clean
-from pyprof2.units import format_rate, format_time
+from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -68,9 +68,7 @@ def heading(run: Run, width: int) -> list[str]:
         else:
             lines.append(item[:width])
     if not steps and not summary["no_gpu"] and run.is_of_server:
-        from pyprof2.reports.serving import serving_line
-
-        lines += textwrap.wrap(serving_line(run.serving_steps()), width)
+        lines += textwrap.wrap(_serving_line(run), width)
     known = [f"{each.name} {each.value}" for each in figures(run) if each.value is not None]
     lines += textwrap.wrap(" | ".join(known), width)
     lines += textwrap.wrap(" | ".join([*_ledger(summary), *_utilization(run)]), width)
@@ -124,8 +122,8 @@ def _utilization(run: Run) -> list[str]:
     mfu, hfu = shares["mfu_pct"], shares["hfu_pct"]
     if mfu is None or hfu is None:
         return []
-    counted = [row["counted_pct"] for row in run.utilization_rows]
-    known = [share for share in counted if share is not None]
+    parts = [row["counted_pct"] for row in run.utilization_rows]
+    known = [share for share in parts if share is not None]
     # It is only a lower bound where FLOPs of matrix work are not known.
     least = "" if known and min(known) >= _COUNTED_PCT else "at least "
     same = f"{mfu:.1f}" == f"{hfu:.1f}"
@@ -139,6 +137,25 @@ def _rate_text(share: float) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} %"
+
+
+def _serving_line(run: Run) -> str:
+    """Return the phases of a server's steps in a line; empty: there are none."""
+    steps = run.serving_table()
+    phase = steps["phase"].cast("string").fill_null("unknown")
+    own = steps.set_column(steps.column_names.index("phase"), "phase", phase)
+    own = own.filter(own["serving_step"].is_valid())
+    sums = own.group_by("phase").aggregate(
+        [("requests", "sum"), ("requests", "count"), ("device_ns", "sum"), ("phase", "count")]
+    )
+    words = []
+    for row in sorted(sums.to_pylist(), key=lambda row: -row["device_ns_sum"]):
+        count = row["phase_count"]
+        known = row["requests_count"] == count and row["requests_sum"]
+        size = f" of {format_rate(row['requests_sum'] / count)} requests" if known else ""
+        mean = f", each {format_time(row['device_ns_sum'] // count)} of work"
+        words.append(f"{row['phase']} {counted(count, 'step')}{size}{mean}")
+    return f"serving: {'; '.join(words)}; see --by phase" if words else ""
 
 
 def step_numbers(numbers: Sequence[int]) -> str:

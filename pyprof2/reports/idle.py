@@ -57,6 +57,8 @@ def show(run: Run, query: IdleQuery) -> None:
     if windows.empty and target.is_text:
         target.write_lines([_NOTHING])
         return
+    if "phase" in query.axes:
+        idle = run.with_phases(idle)
     recorded_ns = int(windows["window_ns"].sum())
     if not target.is_text:
         rows = summarize_idle(idle, query.axes, recorded_ns) if query.axes else idle

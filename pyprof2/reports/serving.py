@@ -1,21 +1,25 @@
-"""Phases of an inference server: `prof --by phase`, and a line in the heading of a profile."""
+"""Phases and kinds of layer of an inference server: `prof --by phase,kind`, a line in headings."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
+from pyprof2.analysis.serving.batches import DECODE, PREFILL
 from pyprof2.analysis.serving.costs import COLUMNS, shares_of_peak
 from pyprof2.analysis.serving.steps import OUTSIDE
 from pyprof2.reports.table import drawn
-from pyprof2.result_tables import SERVING_PHASES
-from pyprof2.units import counted, format_rate, format_time
+from pyprof2.result_tables import SERVING_KINDS, SERVING_PHASES, SERVING_STEPS
+from pyprof2.units import counted, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
+    from pathlib import Path
 
     from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.api.run import Run
     from pyprof2.reports.files import Target
 
 _NO_STEPS: Final = (
@@ -23,22 +27,110 @@ _NO_STEPS: Final = (
     "theirs; --step-pattern reads names of others"
 )
 _UNKNOWN: Final = "unknown"
+_KEYS: Final = ("phase", "kind")
 _ALL_PCT: Final = 100
-_TAKEN: Final = "keys and values are taken to have 16 bits; activations are left out"
+_LEFT_OUT: Final = "activations are left out; MFU: of the peak for the type of each kind of layer"
+_TAKEN: Final = "keys and values are taken to have 16 bits"
+_MILLION: Final = 1e6
+_HOUR: Final = 3600
 _TYPES: Final = {"int64": "Int64", "double": "float64", "string": "str"}
 _SUMMED: Final = ("new_tokens", "out_least", "out_most", "span_ns", "gap_ns", "host_ns", "wait_ns")
 _TABLE: Final = (
     "phase", "steps", "requests", "new_tokens", "out_least", "device_ns", "share_pct", "span_ns",
-    "gap_ns", "host_ns", "wait_ns", "in_per_s", "out_per_s",
+    "gap_ns", "host_ns", "wait_ns", "in_per_s", "out_per_s", "in_price", "out_price",
 )  # fmt: skip
+_TIMES: Final = ("device_ns", "span_ns", "gap_ns", "period_ns", "host_ns", "wait_ns")
+_STEP_TABLE: Final = (
+    "rank", "step", "phase", "requests", "new_tokens", "keys", "out_least", "device_ns",
+    "share_pct", "span_ns", "gap_ns", "period_ns", "host_ns", "wait_ns",
+)  # fmt: skip
+_WORK: Final = {
+    "flops": ("GFLOP", 1e9), "bytes": ("MB", 1e6), "tflops": ("TFLOP/s", 1), "gbps": ("GB/s", 1),
+}  # fmt: skip
+"""Intervals of a kind: header and unit."""
 
 
-def phases(steps: pd.DataFrame, device: Device | None = None) -> pd.DataFrame:
+@dataclass(frozen=True)
+class ServingQuery:
+    """The rows that are asked for of a server.
+
+    Attributes:
+        by: `phase`, `kind` or both; or `step`.
+        model: the configuration; None: none is given.
+        tp: how many ranks share it; None: not given.
+        pattern: of the names of steps; None: those that are known.
+        price: of a device for an hour; None: not given.
+        rank: only this one; None: all.
+    """
+
+    by: tuple[str, ...]
+    model: Path | None = None
+    tp: int | None = None
+    pattern: str | None = None
+    price: float | None = None
+    rank: int | None = None
+
+
+def show_serving(run: Run, query: ServingQuery, target: Target) -> None:
+    """Write the phases of a server's steps, or their kinds of layer, and how to read them.
+
+    Raises:
+        UsageError: the configuration is of another model than the recording, or `tp` is needed.
+    """
+    if "kind" in query.by:
+        kinds = run.serving_kinds(query.model, query.tp, query.pattern, rank=query.rank)
+        _show_kinds(kinds, query, target)
+        return
+    if query.model is None:
+        steps = run.serving_steps(query.pattern)
+    else:
+        steps = run.serving_costs(query.model, query.tp, query.pattern)
+    alone = 1 if set(run.trace["world_size"].dropna()) == {1} else None
+    devices = steps.attrs.get("shards", query.tp or alone)
+    if query.rank is not None:
+        steps = steps[steps["rank"] == query.rank]
+    if query.by == ("step",):
+        _show_steps(steps, target)
+        return
+    rows = phases(steps, run.peaks, price=query.price and devices and query.price * devices)
+    models = run.serving_models(query.pattern) if target.is_text and not rows.empty else None
+    _show_phases(rows, steps, target, models)
+
+
+def _show_steps(steps: pd.DataFrame, target: Target) -> None:
+    """Write a row for each step."""
+    if not target.is_text:
+        columns = (*SERVING_STEPS.columns, *SERVING_PHASES.columns)
+        target.write_frame(steps, tuple({each.name: each for each in columns}.values()))
+        return
+    new = steps["c_sq"] + steps["g_sq"]
+    rows = steps.assign(
+        step=steps["serving_step"],
+        phase=steps["phase"].fillna(_UNKNOWN),
+        new_tokens=new,
+        keys=steps["c_sk"] + steps["g_sk"],
+        share_pct=100 * steps["device_ns"] / max(1, int(steps["device_ns"].sum())),
+    )
+    shown = rows[list(_STEP_TABLE)].dropna(axis="columns", how="all")
+    if len(set(rows["rank"])) == 1:
+        shown = shown.drop(columns="rank")
+    table = drawn(
+        shown,
+        target,
+        alike=[name for name in _TIMES if name in shown],
+    )
+    target.write_lines([*table.lines, "", *_notes(steps)])
+
+
+def phases(
+    steps: pd.DataFrame, device: Device | None = None, *, price: float | None = None
+) -> pd.DataFrame:
     """Return the table `serving_phases`: the phases with the most time first, `outside` last.
 
     Args:
         steps: the table `serving_steps`; or with the costs of each, of `Run.serving_costs`.
         device: what ran them, for shares of its peaks; None: not known.
+        price: of an hour of all devices that share the model; None: not given.
     """
     new = steps["c_sq"] + steps["g_sq"]
     pace = steps["period_ns"].fillna(steps["span_ns"])
@@ -60,6 +152,10 @@ def phases(steps: pd.DataFrame, device: Device | None = None) -> pd.DataFrame:
         for rate, tokens in (("in_per_s", "new_tokens"), ("out_per_s", "out_least")):
             known = row[tokens] is not None and row["pace_ns"]
             row[rate] = 1e9 * row[tokens] / row["pace_ns"] if known else None
+        for end, of_phase in (("in", PREFILL), ("out", DECODE)):
+            row[f"{end}_price"] = None
+            if price is not None and phase == of_phase and row[f"{end}_per_s"]:
+                row[f"{end}_price"] = _MILLION * price / _HOUR / row[f"{end}_per_s"]
         row |= dict.fromkeys(COLUMNS)
         if COLUMNS[0] in own:
             # At least what is known of; at most nothing, where that of one step is not.
@@ -77,42 +173,132 @@ def _sum(column: pd.Series, *, whole: bool) -> float | None:
     return None if unknown.all() or (whole and unknown.any()) else float(column.sum())
 
 
-def show_phases(steps: pd.DataFrame, target: Target, device: Device | None = None) -> None:
-    """Write the phases of the steps of a server, and how to read them.
-
-    Args:
-        steps: the table `serving_steps`, with or without costs.
-        target: where to write.
-        device: what ran them; None: not known.
-    """
-    rows = phases(steps, device)
+def _show_phases(
+    rows: pd.DataFrame,
+    steps: pd.DataFrame,
+    target: Target,
+    models: tuple[dict[str, list[Any]], list[str]] | None,
+) -> None:
+    """Write the phases; `models`: what the recording says of them, and who they may be."""
     if not target.is_text:
         target.write_frame(rows, SERVING_PHASES.columns)
         return
-    if rows.empty:
+    if rows.empty or models is None:
         target.write_lines([_NO_STEPS])
         return
     shown = rows[list(_TABLE)].dropna(axis="columns", how="all")
-    table = drawn(shown, target, alike=["device_ns", "span_ns", "gap_ns", "host_ns", "wait_ns"])
-    costs = []
+    table = drawn(shown, target, alike=[name for name in _TIMES if name in shown])
+    words = []
     if COLUMNS[0] in steps:
-        checked = ", ".join(steps.attrs["checked"])
-        costs = [*_costs(rows), f"of the model the recording says too: {checked}", _TAKEN]
-    target.write_lines([*table.lines, "", *costs, *_notes(steps)])
+        words = list(costs_in_words(rows, steps.attrs))
+    elif models[0]:
+        words = [_facts(*models)]
+    target.write_lines([*table.lines, "", *words, *_notes(steps)])
 
 
-def _costs(rows: pd.DataFrame) -> Iterator[str]:
+def _facts(recorded: Mapping[str, list[Any]], names: list[str]) -> str:
+    """Say what is known of the model without its configuration."""
+    said = ", ".join(f"{name} {', '.join(map(str, recorded[name]))}" for name in recorded)
+    who = f"not contradicted: {', '.join(names)}" if names else "no model that is known has them"
+    return f"the model: {said}; {who}; --model CONFIG says what it costs"
+
+
+def _show_kinds(kinds: pd.DataFrame, query: ServingQuery, target: Target) -> None:
+    """Write the time and work by kind of layer, by phase if it is asked for."""
+    if "phase" not in query.by:
+        kinds = _over_phases(kinds)
+    kinds = kinds.assign(phase=kinds["phase"].fillna(_UNKNOWN)) if "phase" in query.by else kinds
+    of_phase = (
+        kinds["phase"].map(kinds.groupby("phase")["device_ns"].sum()) if "phase" in query.by else 0
+    )
+    kinds = kinds.assign(_of=of_phase).sort_values(
+        ["_of", "device_ns"], ascending=False, kind="stable"
+    )
+    kinds = kinds[[name for name in SERVING_KINDS.names if name in query.by or name not in _KEYS]]
+    if not target.is_text:
+        columns = [each for each in SERVING_KINDS.columns if each.name in kinds]
+        target.write_frame(kinds, columns)
+        return
+    if kinds.empty:
+        target.write_lines([_NO_STEPS])
+        return
+    shown = kinds[[*query.by, "count", "device_ns", "share_pct"]]
+    work = {
+        header: [
+            _between(row, name, unit) if row[f"{name}_least"] else None
+            for row in kinds.astype(object).where(kinds.notna(), None).to_dict("records")
+        ]
+        for name, (header, unit) in _WORK.items()
+    }
+    texts = pd.DataFrame(work, kinds.index)
+    shown = pd.concat([shown, texts, kinds[["costed_pct"]]], axis="columns")
+    table = drawn(shown.dropna(axis="columns", how="all"), target, alike=["device_ns"])
+    known = (kinds["costed_pct"].fillna(0) * kinds["device_ns"]).sum() / kinds["device_ns"].sum()
+    source = "shapes of ops and the configuration" if query.model else "shapes; --model says more"
+    notes = [f"the work of {known:.1f} % of the time is known, by {source}"]
+    if "linear" in set(kinds["kind"]):
+        notes.append("linear: products that neither a module nor their order tells apart")
+    target.write_lines([*table.lines, "", *notes])
+
+
+def _over_phases(kinds: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each kind put together."""
+    rows = []
+    for kind, own in kinds.groupby("kind", sort=False):
+        time_ns = int(own["device_ns"].sum())
+        row: dict[str, Any] = {
+            "kind": kind,
+            "count": int(own["count"].sum()),
+            "device_ns": time_ns,
+            "share_pct": own["share_pct"].sum(),
+            "costed_pct": (own["costed_pct"].fillna(0) * own["device_ns"]).sum() / max(1, time_ns),
+            "cost_from": own["cost_from"].iloc[0] if len(set(own["cost_from"])) == 1 else None,
+        }
+        for name, rate, unit in (("flops", "tflops", 1e3), ("bytes", "gbps", 1)):
+            for end in ("least", "most"):
+                total = _sum(own[f"{name}_{end}"], whole=True)
+                row[f"{name}_{end}"] = total
+                row[f"{rate}_{end}"] = None
+                if total is not None and time_ns:
+                    row[f"{rate}_{end}"] = total / time_ns / unit
+        rows.append(row)
+    return pd.DataFrame(rows, columns=SERVING_KINDS.names)
+
+
+def costs_in_words(rows: pd.DataFrame, about: Mapping[Hashable, Any]) -> Iterator[str]:
     """Say of each phase what the model's configuration makes of it."""
+    experts, touched = about["experts"]
     for row in rows[rows["phase"] != OUTSIDE].to_dict("records"):
         work = [
             f"{_between(row, 'flops', 1e12)} TFLOP",
             f"{_between(row, 'bytes', 1e9)} GB",
-            f"MFU {_between(row, 'mfu', 1, '_pct')} % of the 16-bit peak",
+            f"MFU {_between(row, 'mfu', 1, '_pct')} %",
             f"MBU {_between(row, 'mbu', 1, '_pct')} %",
         ]
+        if (words := _bound(row, about["ridge"])) is not None:
+            work.append(words)
+        if row["phase"] in touched:
+            read = f"{format_rate(touched[row['phase']])} of {experts} experts"
+            work.append(f"{read} of a layer if routing is uniform")
         yield f"{row['phase']}: {', '.join(text for text in work if _UNKNOWN not in text)}"
         if max(row["mfu_least_pct"] or 0, row["mbu_least_pct"] or 0) > _ALL_PCT:
             yield "  more than the device can do: the configuration, --device or --tp is not right"
+    taken = "" if about["cache_bits"] else f"; {_TAKEN}"
+    yield f"of the model the recording says too: {', '.join(about['checked'])}{taken}"
+    yield _LEFT_OUT
+
+
+def _bound(row: Mapping[Hashable, Any], ridge: float | None) -> str | None:
+    """Say whether FLOPs or bytes limit a phase; None: the device's ridge is between, or unknown."""
+    ends = [row[f"{name}_{end}"] for name in ("flops", "bytes") for end in ("least", "most")]
+    if ridge is None or any(pd.isna(each) for each in ends) or not ends[2]:
+        return None
+    least, most = ends[0] / ends[3], ends[1] / ends[2]
+    if least <= ridge <= most:
+        return None
+    what = "memory" if most < ridge else "compute"
+    texts = dict.fromkeys((format_rate(least), format_rate(most)))
+    return f"{' to '.join(texts)} FLOP/B of {format_rate(ridge)} at the ridge: {what}-bound"
 
 
 def _between(row: Mapping[Hashable, Any], name: str, unit: float, ending: str = "") -> str:
@@ -140,14 +326,3 @@ def _notes(steps: pd.DataFrame) -> Iterator[str]:
         first = wrong["contradiction"].iloc[0]
         yield f"of {counted(len(wrong), 'step')} the sums are not taken: {first}"
     yield "each step: run.serving_steps() of pyprof2.load(TRACE)"
-
-
-def serving_line(steps: pd.DataFrame) -> str:
-    """Return the phases of a server's steps in a line; empty: there are none."""
-    rows = phases(steps)
-    words = []
-    for row in rows[rows["phase"] != OUTSIDE].to_dict("records"):
-        requests = f" of {format_rate(row['requests'])} requests" if row["requests"] else ""
-        mean = f", each {format_time(int(row['device_ns'] / row['steps']))} of work"
-        words.append(f"{row['phase']} {counted(row['steps'], 'step')}{requests}{mean}")
-    return f"serving: {'; '.join(words)}; see --by phase" if words else ""

@@ -204,7 +204,7 @@ def test_every_category_has_its_table(tmp_path: Path, category: str, table: str)
 @pytest.mark.parametrize(
     "category",
     [
-        "gpu_user_annotation", "cuda_event", "Trace", "ac2g", "",
+        "cuda_event", "Trace", "ac2g", "",
         "cuda_profiler_range", "hardware_counters", "anything",
     ],
 )  # fmt: skip
@@ -218,6 +218,19 @@ def test_what_the_tables_have_no_place_for_is_counted_and_is_no_gpu_time(
     assert not found.spool.counts
     assert sum(found.skipped.values()) == 2
     assert found.trace["event_count"] == 2
+
+
+def test_annotations_of_devices_are_ranges_only_where_no_launch_is_recorded(tmp_path: Path) -> None:
+    event = complete("gpu_user_annotation", "x", 1, 2, pid=0, tid=7, args={"External id": 3})
+    start = complete("cuda_runtime", "cudaLaunchKernel", 1, 1, args={"correlation": 1})
+
+    alone, beside = recorded(tmp_path, event), recorded(tmp_path, event, start)
+
+    (row,) = alone.spool.read("ranges").to_pylist()
+    assert (row["kind"], row["name"], row["domain"]) == ("device annotation", "x", "range 3")
+    assert (row["pid"], row["tid"], alone.skipped) == (0, 7, {})
+    assert beside.spool.counts == {"launches": 1}
+    assert sum(beside.skipped.values()) == 1
 
 
 def test_phases_that_are_no_work_are_counted(tmp_path: Path) -> None:

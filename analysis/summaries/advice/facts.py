@@ -18,6 +18,8 @@ from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within
 from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
+from pyprof2.analysis.serving.steps import names_steps
+from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
@@ -48,7 +50,7 @@ INPUT: Final = {
     "copies": _WORK,
     "launches": ("rank", "launch_id", "start_ns", "dur_ns", "pid", "tid", "name"),
     "ops": ("rank", "op_id", "start_ns", "dur_ns", "pid", "tid", "op", "source"),
-    "ranges": ("rank", "range_id", "start_ns", "dur_ns", "pid", "tid", "name", "kind"),
+    "ranges": ("rank", "range_id", "start_ns", "dur_ns", "pid", "tid", "name", "kind", "domain"),
     "memory": tuple(MEMORY.names),
     "memory_tags": tuple(MEMORY_TAGS.names),
     "stalls": ("rank", "stall_id", "start_ns", "dur_ns", "kind"),
@@ -146,6 +148,7 @@ class RankFacts:
         profiler: `kineto` or `nsight`.
         memory: of its devices.
         job: what is known of all ranks together; None where one was recorded.
+        server: what it did as an inference server; None: nothing, or no device worked.
         is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
             thread that holds the steps, and `window_ns` the time recorded of it.
     """
@@ -159,6 +162,7 @@ class RankFacts:
     profiler: str
     memory: MemoryProfile
     job: Together | None = None
+    server: ServerFacts | None = None
     is_cpu: bool = False
 
     def __getitem__(self, name: str) -> pd.DataFrame:
@@ -325,6 +329,10 @@ def _of_rank(
     own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
     steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
     trace = own["trace"].to_pylist()
+    server = None
+    if names_steps(own["ranges"]):
+        tables = {name: own[name] for name in ("kernels", "copies", "ranges")}
+        server = ServerFacts.of(tables | {"launches": read("launches")}, trace[0]["rank"])
     frames = {name: _frame(own.pop(name)) for name in list(own)}
     frames |= {name: _frame(read(name)) for name in _LONGEST_FIRST}
     call = frames["launches"].pop("name")
@@ -337,7 +345,7 @@ def _of_rank(
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
-    return RankFacts(rank, frames, window_ns, steps, found, size, profiler, memory)
+    return RankFacts(rank, frames, window_ns, steps, found, size, profiler, memory, server=server)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyprof2.analysis.summaries.advice import cpu, device, host, job, memory, ranks, recording
+from pyprof2.analysis.summaries.advice import (
+    cpu,
+    device,
+    host,
+    job,
+    memory,
+    ranks,
+    recording,
+    server,
+)
 from pyprof2.analysis.summaries.advice.findings import BOTH, CPU, Rule
 
 _WARM_UP: Final = "record later steps: schedule(wait=…, warmup=…), capture --steps A:B"
@@ -194,6 +203,37 @@ RULES: Final = (
         "forward leaves for backward",
         "torch.utils.checkpoint of the layers that pyprof2 memory names, 16-bit types",
         memory.kept_for_backward,
+    ),
+    Rule(
+        "server-idle", "Decoding waits for the host",
+        "no work of decode steps ran in 10 % of the time of them, or between them",
+        "CUDA graphs (no --enforce-eager), a scheduler that prepares the next batch meanwhile, "
+        "sampling on the device, more requests at a time",
+        server.decode_waits,
+    ),
+    Rule(
+        "small-batch", "Few tokens for all weights in decoding",
+        "decode steps have fewer tokens than the ridge of the device for 16-bit weights, and "
+        "products with weights take 30 % of their time",
+        "more requests at a time (max_num_seqs, memory for keys and values), weights of fewer "
+        "bits, drafts",
+        server.small_decode,
+    ),
+    Rule(
+        "small-chunks", "Few tokens for all weights in prefill",
+        "the same of two prefill steps or more",
+        "larger chunks: max_num_batched_tokens, chunked_prefill_size", server.small_chunks,
+    ),
+    Rule(
+        "padding", "Work for requests that are not there",
+        "5 % of the work of steps is padding to what a graph was captured for",
+        "capture graphs for more sizes (cudagraph_capture_sizes, cuda_graph_bs)",
+        server.padding,
+    ),
+    Rule(
+        "sampling-outside", "Sampling is outside of the graph",
+        "1 % of decode steps passes between the end of a graph and the end of the step",
+        "capture sampling too, or run it beside the next step", server.sampling_outside,
     ),
     Rule(
         "data-parallel", "DataParallel", "DataParallel runs on several devices",

@@ -18,6 +18,7 @@ from pyprof2.reports.page.lines import lines_of
 from pyprof2.reports.page.memory import memory_of
 from pyprof2.reports.page.overview import bounds_of, findings_of, heading_of, quality_of
 from pyprof2.reports.page.roofline import notes_of, roofline_of
+from pyprof2.reports.page.serving import serving_of
 from pyprof2.reports.page.sources import sources_of
 from pyprof2.reports.page.steps import parts_of, steps_apart, steps_notes, steps_of, whole_of
 from pyprof2.reports.page.timeline import timeline_of
@@ -51,12 +52,16 @@ class ReportQuery:
         version: of pyprof2.
         against: the store or trace to compare with; None: none.
         source_root: the folder whose files may be embedded; None: none.
+        model: the configuration of a server's model; None: none.
+        tp: how many ranks share it; None: not given.
     """
 
     input: Path
     version: str
     against: Path | None = None
     source_root: Path | None = None
+    model: Path | None = None
+    tp: int | None = None
 
 
 def packed_document(run: Run, query: ReportQuery) -> str:
@@ -114,6 +119,7 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "timeline": lambda: timeline_of(run, zero),
         "lines": lambda: lines_of(run),
         "memory": lambda: memory_of(run, zero),
+        "serving": lambda: serving_of(run, zero, query.model, query.tp),
         "job": lambda: job_of(run, query.input),
         "sources": lambda: _sources(run, query),
         "comparison": lambda: (

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pytest
 
 from pyprof2.api.run import load
-from tests.kineto_events import Event, annotation, launch, launched, load_events
+from tests.kineto_events import (
+    Event,
+    annotation,
+    complete,
+    kernel,
+    launch,
+    launched,
+    load_events,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,3 +176,123 @@ def test_real_recordings_have_the_steps_that_another_reader_found(
     ]  # fmt: skip
     assert [tuple(row) for row in steps[columns].to_numpy().tolist()] == [KNOWN[name]]
     assert steps["device_ns"].sum() == run.idle_windows["busy_ns"].sum()
+
+
+def _of_device(name: str, number: int, stream: int, ts: int, dur: int) -> Event:
+    fields = {"pid": 0, "tid": stream, "args": {"External id": number}}
+    return complete("gpu_user_annotation", name, ts, dur, **fields)
+
+
+def test_without_launches_ranges_of_streams_say_whose_work_it_is(tmp_path: Path) -> None:
+    """Of each step a range for every stream; what begins in two steps' ranges is nobody's."""
+    on_8 = {"stream": 8}
+    found = _steps(
+        tmp_path,
+        annotation(PREFILL, 10, 20),
+        _of_device(PREFILL, 1, 7, 100, 100),
+        _of_device(PREFILL, 1, 8, 120, 40),
+        _of_device(DECODE, 2, 7, 190, 50),
+        kernel(100, 50, 1),
+        kernel(130, 20, 2, on_8),
+        # Its end is after that of the range, whose last digit is rounded.
+        kernel(180, 21, 3),
+        kernel(195, 5, 4),
+        kernel(205, 20, 5),
+        kernel(210, 5, 6, on_8),
+    )
+
+    prefill, decode, outside = found.to_dict("records")
+    assert [row["phase"] for row in (prefill, decode, outside)] == ["prefill", "decode", "outside"]
+    assert [row["by_device_range"] for row in (prefill, decode, outside)] == [3, 1, 0]
+    assert [row["launched"] for row in (prefill, decode)] == [0, 0]
+    assert (prefill["span_ns"], prefill["busy_ns"]) == (101_000, 71_000)
+    assert found["host_ns"].isna().all()
+    assert found["device_ns"].sum() == 91_000
+
+
+def test_where_launches_are_recorded_ranges_of_streams_say_nothing(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(DECODE, 100, 50),
+        launched(110, 1, at=200, dur=10),
+        _of_device(PREFILL, 1, 7, 190, 50),
+    )
+
+    assert found["phase"].tolist() == ["decode"]
+    assert found["by_device_range"].tolist() == [0]
+
+
+def test_a_recording_whose_launches_are_erased_has_the_same_steps(
+    shared_trace: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Ranges of streams are put around the work of the step, as the profiler does."""
+    path = shared_trace("kineto/tl_sglang_dec.json.gz")
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    (before,) = load(path).serving_steps().to_dict("records")
+    (step,) = [e for e in document["traceEvents"] if e.get("name", "").startswith("execute_")]
+    work = [e for e in document["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy")]
+    rest = [
+        e for e in document["traceEvents"] if "runtime" not in e.get("cat", "")
+        and e.get("cat") not in ("user_annotation", "gpu_user_annotation")
+    ]  # fmt: skip
+    for stream in {e["args"]["stream"] for e in work}:
+        own = [e for e in work if e["args"]["stream"] == stream]
+        begin = min(e["ts"] for e in own)
+        end = max(e["ts"] + e["dur"] for e in own)
+        device = own[0]["args"]["device"]
+        place = {"pid": device, "tid": stream, "args": {"External id": 5}}
+        rest.append(complete("gpu_user_annotation", step["name"], begin, end - begin, **place))
+    erased = tmp_path / "erased.json"
+    erased.write_text(json.dumps(document | {"traceEvents": rest}))
+
+    (found,) = load(erased).serving_steps().to_dict("records")
+
+    same = ("phase", "requests", "g_sk", "device_ns")
+    assert [found[name] for name in same] == [before[name] for name in same]
+    assert found["by_device_range"] == before["launched"] + before["launched_by_graph"]
+
+
+NAMES: Final = (
+    PREFILL, DECODE, "step[DECODE bs=2]", "step[MIXED bs=3 c=1 g=2]", "execute_new_1_cached_2",
+    "execute_context_1(9)_generation_0(0)", "step[NEW_MODE bs=4]", "decode[bs=2/4 tok=2 d=2]",
+    # Names that lie: fewer tokens than requests, sums that no requests have, huge numbers.
+    "execute_1_context_9(sq1sk1sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
+    "execute_9_context_1(sq9sk9sqsq80sqsk81)_generation_0(sq0sk0sqsq0sqsk0)",
+    f"execute_9_context_1(sq{'9' * 15}sk{'9' * 15}sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
+    f"step[DECODE bs={'9' * 15}]", "step[DECODE bs=0]",
+    # Nearly names: the user's own.
+    "step[DECODE bs=2] ", "step[decode bs=2]", "execute_context_1(9)_generation_0", "step[bs=2]",
+    f"step[DECODE bs={'9' * 40}]", "", "\\u202e",
+    "[Executor] _forward_step 7: -1 ctx reqs, 3 gen reqs",
+)  # fmt: skip
+
+
+def test_hostile_recordings_neither_crash_nor_lose_time(tmp_path: Path) -> None:
+    """The time of each activity is in one row, and sums that fit no requests are null.
+
+    Ranges are nested and cut off at random on three threads, with and without launches.
+    """
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        events: list[Event | list[Event]] = []
+        for number in range(int(random.integers(1, 30))):
+            begin, length = int(random.integers(0, 900)), int(random.integers(0, 300))
+            tid, name = 101 + int(random.integers(3)), NAMES[random.integers(len(NAMES))]
+            events.append(annotation(name, begin, length, tid=tid))
+            at, dur = int(random.integers(0, 2000)), int(random.integers(0, 50))
+            events.append(kernel(at, dur, number, name="k"))
+            if seed % 4:
+                events.append(launch(int(random.integers(0, 1000)), number, tid=tid))
+        run = load_events(tmp_path, *events)
+
+        steps, kinds = run.serving_steps(), run.serving_kinds()
+        (devices,) = run.idle_windows[["busy_ns"]].to_numpy().tolist() or [[0]]
+        if not steps.empty:
+            assert steps["device_ns"].sum() == devices[0]
+            assert kinds["device_ns"].sum() == devices[0]
+        lied = steps[steps["contradiction"].notna()]
+        # Of no requests the sums are nothing, whatever else the name says.
+        assert (lied["c_sqsk"].fillna(0) == 0).all()
+        assert (lied["g_sqsk"].fillna(0) == 0).all()
+        assert (lied["c_sqsk"].isna() | lied["g_sqsk"].isna()).all()
+        run.serving_models()

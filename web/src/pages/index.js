@@ -9,6 +9,7 @@ import { overview } from "./overview.js";
 import { path } from "./path.js";
 import { ranks } from "./ranks.js";
 import { roofline } from "./roofline.js";
+import { serving } from "./serving.js";
 import { source } from "./source.js";
 import { timeline } from "./timeline.js";
 import { tree } from "./tree.js";
@@ -27,6 +28,7 @@ export const PAGES = [
   roofline,
   icicle,
   timeline,
+  serving,
   memory,
   source,
   idle,

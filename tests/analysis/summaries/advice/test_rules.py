@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MS: Final = 1000 * US
 SLUGS: Final = [rule.slug for rule in RULES if rule.on != CPU]
+OF_SERVERS: Final = ("server-idle", "small-batch", "small-chunks", "padding", "sampling-outside")
+"""Those that `test_server.py` has recordings for."""
 OF_RANKS: Final = ("straggler", "host-pause", "slow-link", "load-imbalance")
 """Those that need several: see `test_ranks.py`."""
 
@@ -328,7 +330,7 @@ def test_a_rule_on_memory_names_the_line(findings: Callable[[Rows], pd.DataFrame
 
 
 def test_every_rule_has_a_recording_on_which_it_fires() -> None:
-    assert sorted([*FIRES, *INFORMS, *OF_RANKS]) == sorted(SLUGS)
+    assert sorted([*FIRES, *INFORMS, *OF_RANKS, *OF_SERVERS]) == sorted(SLUGS)
 
 
 def test_what_a_wait_costs_is_what_a_replay_without_it_gains(
