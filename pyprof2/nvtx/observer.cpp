@@ -240,6 +240,24 @@ struct Open { // an op, or a node, that runs
   bool fills = false; // its parts come first
 };
 
+/* Ranges in the trace of a torch.profiler; they end in the other order. */
+class Records {
+ public:
+  Records() = default;
+  Records(Records&&) = default;
+  Records& operator=(Records&&) = default;
+  ~Records() { while (!open_.empty()) open_.pop_back(); }
+  void open(const std::string& text) {
+    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+    if (!callbacks) return;
+    open_.push_back(std::make_unique<at::RecordFunction>(std::move(*callbacks)));
+    open_.back()->before(text);
+  }
+
+ private:
+  std::vector<std::unique_ptr<at::RecordFunction>> open_;
+};
+
 struct Scope { // a layer, an optimizer's step, a text of the user's own, that is open
   uint64_t token;
   void* frame; // of the wrapper that calls a module
@@ -249,6 +267,7 @@ struct Scope { // a layer, an optimizer's step, a text of the user's own, that i
   bool outer_is_optimizer, was_in_node;
   int outer_task;
   Node outer_node;
+  Records records;
 };
 
 struct Session;
@@ -276,6 +295,8 @@ struct Thread {
   Message copied; // the last text that is not remembered
   std::mutex rows_mutex;
   std::vector<std::pair<uint64_t, uint32_t>> rows;
+  uint64_t row_count = 0;
+  std::vector<std::pair<const at::RecordFunction*, uint64_t>> made; // of ops, with rows before them
 
   ~Thread();
 };
@@ -305,9 +326,14 @@ Thread::~Thread() {
 
 enum Flags : uint32_t { kShapes = 1, kSource = 2, kRows = 4 };
 
+/* A text that Python was asked for, as a range and as a record. */
+struct Texts {
+  Message range, record;
+};
+
 struct ScopeInfo {
   bool is_optimizer;
-  Message message;
+  Texts texts;
 };
 
 /* From start to stop. What Python asks for is held until the next one begins. */
@@ -319,7 +345,7 @@ struct Session {
   Held push, pop, domain; // the sink in Python
   std::deque<ScopeInfo> scopes;
   Table<uint32_t> places;
-  Table<Message> lines;
+  Table<Texts> lines;
   std::unordered_map<PyCodeObject*, int> codes;
   Held function_apply, engine_run;
 };
@@ -363,6 +389,7 @@ Thread& this_thread() {
     s.node = s.last = Node{};
     s.next_number = s.function = kNoNumber;
     s.rows.clear();
+    s.made.clear();
     s.epoch = epoch - 1;
     std::lock_guard<std::mutex> lock(g_mutex);
     g_threads[s.id] = Known{s.nodes, s.payload_base};
@@ -561,9 +588,17 @@ const char* const kWithoutNodes[] = {
     "nonzero", "ones_like", "rand_like", "randint_like", "randn_like", "searchsorted", "signbit",
     "zeros_like"};
 
+/* Older versions of torch do not say it; the address of the name is that of one overload alone. */
+template <class F> auto overload_of(const F& fn, int) -> decltype(fn.overload_name()) {
+  return fn.overload_name();
+}
+template <class F> const char* overload_of(const F&, long) {
+  return nullptr;
+}
+
 const OpInfo* info_of(const at::RecordFunction& fn) {
   static thread_local Table<std::unique_ptr<OpInfo>> known;
-  const char *name = fn.name(), *overload = fn.overload_name();
+  const char *name = fn.name(), *overload = overload_of(fn, 0);
   std::unique_ptr<OpInfo>& found = known[mix((uint64_t)name, (uint64_t)overload)];
   // Schemas that are gone leave their addresses to others.
   if (found && found->name == name) return found.get();
@@ -932,6 +967,25 @@ void fill_gap(Thread& s, uint32_t scope, uint32_t place, int64_t next) {
     s.nodes->set(number, found->second.forward, kNoNumber);
 }
 
+void note_row(Thread& s, const at::RecordFunction& fn, const Site& site) {
+  s.row_count++;
+  std::lock_guard<std::mutex> lock(s.rows_mutex);
+  s.rows.emplace_back(fn.handle(), site.number);
+}
+
+/* Note where an op was called that was to be made of others, and is of none. */
+void end_made(Thread& s, const at::RecordFunction& fn) {
+  uint64_t before = s.made.back().second;
+  s.made.pop_back();
+  const OpInfo* op = s.row_count == before && g_on.load() && !is_traced() ? info_of(fn) : nullptr;
+  if (!op) return;
+  Way way;
+  uint32_t scope = scope_of(s, &way);
+  bool is_forward = way == kForward;
+  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
+  note_row(s, fn, site_of(s, *op, way, is_forward ? scope : s.node.forward, place));
+}
+
 void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, const Inputs& inputs, Open& open) {
   Way way;
   uint32_t scope = scope_of(s, &way);
@@ -940,10 +994,7 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, con
   bool is_forward = way == kForward;
   uint32_t place = is_forward ? place_of_op(s) : kUnknown;
   Site& site = site_of(s, op, way, is_forward ? scope : s.node.forward, place, &open.site);
-  if (g.flags & kRows) {
-    std::lock_guard<std::mutex> lock(s.rows_mutex);
-    s.rows.emplace_back(fn.handle(), site.number);
-  }
+  if (g.flags & kRows) note_row(s, fn, site);
   open.forward = is_forward ? site.forward : s.node.forward;
   bool makes_nodes = is_forward && with_grad && inputs.requires_grad &&
                      (site.nodes < 0 ? op.makes_nodes : site.nodes > 0);
@@ -977,7 +1028,10 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, con
 }
 
 void begin_op(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
-  if (op.is_composite) return; // its parts are marked, and make its nodes
+  if (op.is_composite) { // its parts are marked, and make its nodes
+    if (g.flags & kRows) s.made.emplace_back(&fn, s.row_count);
+    return;
+  }
   Open open{&fn};
   // A thread that does a part of an op's work, and makes room for it, calls nothing.
   bool is_helper = !s.in_node && !PyGILState_GetThisThreadState() && at::in_parallel_region();
@@ -1044,7 +1098,7 @@ bool leave(Thread& s, uint64_t token) {
   while (at && s.scopes[at - 1].token != token) at--;
   if (!at) return false;
   while (s.scopes.size() >= at) {
-    Scope scope = s.scopes.back();
+    Scope scope = std::move(s.scopes.back());
     s.scopes.pop_back();
     s.scope = scope.outer;
     s.scope_is_optimizer = scope.outer_is_optimizer;
@@ -1087,6 +1141,10 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
   Thread& s = this_thread();
   if (fn.scope() == at::RecordScope::USER_SCOPE) {
     if (!s.scopes.empty()) leave(s, (uint64_t)(uintptr_t)&fn);
+    return;
+  }
+  if (!s.made.empty() && s.made.back().first == &fn) {
+    end_made(s, fn);
     return;
   }
   // Ranges of the program's own may end in any order; ops do not.
@@ -1145,6 +1203,22 @@ PyObject* py_mark(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
+/* Have torch call the observer; ops get ids only where it asks for them. */
+void observe() {
+  bool with_ids = (g.flags & kRows) != 0;
+  if (g_registered && with_ids != g_with_ids) {
+    at::removeCallback(g_handle);
+    g_registered = false;
+  }
+  if (g_registered) return;
+  at::RecordFunctionCallback callback(on_start, on_end);
+  callback.needsInputs(true).needsIds(with_ids).scopes({at::RecordScope::FUNCTION,
+      at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
+  g_handle = at::addGlobalCallback(callback);
+  g_registered = true;
+  g_with_ids = with_ids;
+}
+
 /* start(asked, push, pop, domain, flags, function_apply, engine_run): begin a session. */
 PyObject* py_start(PyObject*, PyObject* args) {
   PyObject *asked, *push, *pop, *domain, *apply, *run;
@@ -1157,7 +1231,7 @@ PyObject* py_start(PyObject*, PyObject* args) {
   g.domain = Held(Py_NewRef(domain));
   g.function_apply = Held(Py_NewRef(apply));
   g.engine_run = Held(Py_NewRef(run));
-  g.flags = flags;
+  g.flags = flags & ~kRows;
   g.scopes.clear();
   g.places.clear();
   g.lines.clear();
@@ -1166,20 +1240,15 @@ PyObject* py_start(PyObject*, PyObject* args) {
   g_numbers = 0;
   g_epoch++;
   g.number = ++g_session;
-  bool with_ids = (flags & kRows) != 0;
-  if (g_registered && with_ids != g_with_ids) {
-    at::removeCallback(g_handle);
-    g_registered = false;
-  }
-  if (!g_registered) {
-    at::RecordFunctionCallback callback(on_start, on_end);
-    callback.needsInputs(true).needsIds(with_ids).scopes({at::RecordScope::FUNCTION,
-        at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
-    g_handle = at::addGlobalCallback(callback);
-    g_registered = true;
-    g_with_ids = with_ids;
-  }
+  observe();
   this_thread(); // it is the first
+  Py_RETURN_NONE;
+}
+
+/* note_rows(on): note which op is at which site, in place of ranges, or no longer. */
+PyObject* py_note_rows(PyObject*, PyObject* on) {
+  g.flags = PyObject_IsTrue(on) ? g.flags | kRows : g.flags & ~kRows;
+  observe();
   Py_RETURN_NONE;
 }
 
@@ -1221,31 +1290,38 @@ PyObject* py_scope(PyObject*, PyObject* is_optimizer) {
   return PyLong_FromSize_t(g.scopes.size() - 1);
 }
 
-uint32_t push_scope(uint32_t number) {
-  if (number >= g.scopes.size() || !g_on.load()) return 0;
-  ScopeInfo& scope = g.scopes[number];
-  if (!scope.message.is_set) {
-    Held told = ask("scope_message", "(I)", number);
-    take_message(&scope.message, told.get());
-  }
-  if (!scope.message.is_set) return 0;
-  push_message(scope.message, kNoNumber);
-  return 1;
-}
-uint32_t push_line(uint32_t place, bool recompute) {
+/* Open a range, or a record, with a text that Python gives; return whether it is a range. */
+uint32_t open_text(Records* records, Texts* texts, const char* method, uint32_t number, int which) {
   if (!g_on.load()) return 0;
-  Message& line = g.lines[((uint64_t)place << 1) + recompute];
-  if (!line.is_set) {
-    Held told = ask("line_message", "(Ii)", place, (int)recompute);
-    take_message(&line, told.get());
+  bool is_record = (g.flags & kRows) != 0;
+  Message& text = is_record ? texts->record : texts->range;
+  if (!text.is_set) {
+    Held told = ask(method, "(Ii)", number, which);
+    take_message(&text, told.get());
   }
-  if (!line.is_set) return 0;
-  push_message(line, kNoNumber);
-  return 1;
+  if (!text.is_set) return 0;
+  if (!is_record) {
+    push_message(text, kNoNumber);
+    return 1;
+  }
+  Thread& s = this_thread();
+  s.busy = true; // it is none of the program's
+  records->open(text.text);
+  s.busy = false;
+  return 0;
+}
+uint32_t open_scope_text(Records* records, uint32_t number) {
+  if (number >= g.scopes.size()) return 0;
+  return open_text(records, &g.scopes[number].texts, "scope_message", number, 0);
+}
+uint32_t open_line(Records* records, uint32_t place, bool recompute) {
+  Texts& texts = g.lines[((uint64_t)place << 1) + recompute];
+  return open_text(records, &texts, "line_message", place, (int)recompute);
 }
 
-Scope& open_scope(Thread& s, uint64_t token) {
-  s.scopes.push_back(Scope{token, nullptr, kUnknown, 0, s.scope, s.scope_is_optimizer, s.in_node, s.task, s.node});
+Scope& open_scope(Thread& s, uint64_t token, uint32_t ranges, Records records) {
+  s.scopes.push_back(Scope{token, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer,
+                           s.in_node, s.task, s.node, std::move(records)});
   return s.scopes.back();
 }
 void go_into(Thread& s, uint32_t scope) {
@@ -1280,12 +1356,12 @@ PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
     s.next_number = next;
     s.function = kNoNumber;
   }
-  uint32_t ranges = place ? push_line(place, recompute) : 0;
-  ranges += push_scope(scope);
-  Scope& opened = open_scope(s, token);
+  Records records;
+  uint32_t ranges = place ? open_line(&records, place, recompute) : 0;
+  ranges += open_scope_text(&records, scope);
+  Scope& opened = open_scope(s, token, ranges, std::move(records));
   opened.frame = wrapper.get(); // runs as long as this is open
   opened.place = place;
-  opened.ranges = ranges;
   go_into(s, scope);
   Py_RETURN_NONE;
 }
@@ -1298,17 +1374,16 @@ PyObject* py_enter(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "KIO", &token, &scope, &given)) return nullptr;
   Thread& s = this_thread();
   uint32_t ranges = 0;
-  if (given != Py_None) {
+  Records records;
+  if (given == Py_None) {
+    ranges = open_scope_text(&records, scope);
+  } else {
     Message message;
     take_message(&message, given);
-    if (g_on.load() && message.is_set) {
-      push_message(message, kNoNumber);
-      ranges = 1;
-    }
-  } else {
-    ranges = push_scope(scope);
+    ranges = g_on.load() && message.is_set;
+    if (ranges) push_message(message, kNoNumber);
   }
-  open_scope(s, token).ranges = ranges;
+  open_scope(s, token, ranges, std::move(records));
   if (given == Py_None) go_into(s, scope);
   Py_RETURN_NONE;
 }
@@ -1363,6 +1438,7 @@ PyMethodDef methods[] = {
     {"mark", (PyCFunction)(void (*)(void))py_mark, METH_FASTCALL, ""},
     {"start", py_start, METH_VARARGS, ""},
     {"activate", py_activate, METH_O, ""},
+    {"note_rows", py_note_rows, METH_O, ""},
     {"stop", py_stop, METH_O, ""},
     {"forget", py_forget, METH_NOARGS, ""},
     {"scope", py_scope, METH_O, ""},

@@ -39,10 +39,18 @@ SECONDS_AT_MOST: Final = 300
 
 _INJECTED: Final = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "LD_PRELOAD")
 _LOG: Final = logging.getLogger("pyprof2")
-_LACKS: Final = (
+LACKS_RANGES: Final = (
     "ops are marked by a dispatch mode, which costs more and has autograd add up gradients"
     " in new memory"
 )
+LACKS_LINES: Final = (
+    "torch.profiler records Python stacks for the lines of ops, which costs more and does not"
+    " know those of operators and subscripts"
+)
+LACKS_ALL_LINES: Final = (
+    "torch.profiler gets the lines that call modules, and none of ops: with_stack=True gets them"
+)
+"""The ways to do without the observer, and what each lacks."""
 
 
 def is_wanted() -> bool:
@@ -50,9 +58,19 @@ def is_wanted() -> bool:
     return not is_pure() and os.environ.get(SWITCH) != "0"
 
 
-def observer() -> Any:
-    """Return the compiled observer; None: it is not wanted, or there is none that works."""
-    return _observer() if is_wanted() else None
+def observer(lacks: str = LACKS_RANGES) -> Any:
+    """Return the compiled observer; None: it is not wanted, or there is none that works.
+
+    Args:
+        lacks: what is done without it, which is said once if it was wanted.
+    """
+    if not is_wanted():
+        return None
+    found = _observer()
+    if isinstance(found, _Unusable):
+        _say(f"{lacks} ({found})")
+        return None
+    return found
 
 
 @functools.cache
@@ -61,10 +79,14 @@ def _observer() -> Any:
         module = _load(_path_of_binary())
         check(module)
     except _Unusable as error:
-        _LOG.warning("%s (%s)", _LACKS, error)
-        return None
-    _LOG.info("ops are marked by the compiled observer of torch %s", torch.__version__)
+        return error
+    _LOG.info("ops are followed by the compiled observer of torch %s", torch.__version__)
     return module
+
+
+@functools.cache
+def _say(text: str) -> None:
+    _LOG.warning("%s", text)
 
 
 class _Unusable(Exception):  # noqa: N818 -- it says why there is no observer

@@ -255,20 +255,32 @@ class AnnotationSession(Knowledge):
 
     def enter_record(self, token: int, text: str) -> None:
         """Go into a range of torch.profiler: the step of an optimizer, or a text of the user's."""
-        scope = self._optimizers.get(text)
+        scope = self.optimizer_scope(text)
         if scope is None:
-            found = _OPTIMIZER.match(text)
-            if found is None:
-                self.enter_text(token, text)
-                return
+            self.enter_text(token, text)
+        else:
+            self.enter(token, scope)
+
+    def optimizer_scope(self, text: str) -> OpScope | None:
+        """Return the scope of a range of torch.profiler; None: no optimizer has opened it."""
+        scope = self._optimizers.get(text)
+        found = None if scope else _OPTIMIZER.match(text)
+        if found:
             is_step = found["what"] == "step"
             marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
             scope = self.catalog.scope(marker, "optimizer" if is_step else "other")
             self._optimizers[text] = scope
-        self.enter(token, scope)
+        return scope
 
     def begin(self, module_call: CodeType) -> None:
         """Learn which code calls modules, before anything is marked."""
+
+    def prepare_rows(self) -> None:
+        """Get ready to note where ops are called that a torch.profiler records from now on."""
+
+    def take_rows(self) -> str | None:
+        """Return what was noted, as a member of the trace, and end that; None: nothing was."""
+        return None
 
     def module_entry(self) -> Callable[[torch.nn.Module], bool] | None:
         """Return a way of its own to enter a module, which says whether it is a layer."""
