@@ -49,6 +49,7 @@ constexpr uint32_t kUnknown = 0; // no forward op, no place, no scope of its own
 constexpr int64_t kNodesOfAnOp = 64;
 constexpr size_t kCallsAtMost = 200000;
 constexpr size_t kDeadThreadsAtMost = 64;
+constexpr size_t kRangesAtMost = 1000;
 
 inline uint64_t mix(uint64_t hash, uint64_t value) {
   hash ^= value + 0x9E3779B97F4A7C15ull + (hash << 6) + (hash >> 2);
@@ -896,19 +897,6 @@ bool is_traced() { // a compiler or an exporter only thinks of running it
 
 const char kEvaluate[] = "autograd::engine::evaluate_function";
 
-/* A range that is no op: what the engine does for a node, and its hooks, or something else's. */
-void begin_range(Thread& s, const at::RecordFunction& fn) {
-  if (strncmp(fn.name(), kEvaluate, sizeof kEvaluate - 1) != 0) return;
-  auto node = torch::autograd::get_current_node();
-  if (!node) return;
-  Open open{&fn};
-  open.is_node = true;
-  open.was_in_node = s.in_node;
-  open.outer = s.node;
-  begin_node(s, node->sequence_nr(), node->thread_id());
-  s.open.push_back(open);
-}
-
 /* A range of torch.profiler that the program opens: steps of optimizers, and its own. */
 void begin_record(Thread& s, const at::RecordFunction& fn) {
   // Those that may end on another thread are of a process group.
@@ -973,17 +961,49 @@ void note_row(Thread& s, const at::RecordFunction& fn, const Site& site) {
   s.rows.emplace_back(fn.handle(), site.number);
 }
 
+void note_call(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
+  Way way;
+  uint32_t scope = scope_of(s, &way);
+  bool is_forward = way == kForward;
+  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
+  note_row(s, fn, site_of(s, op, way, is_forward ? scope : s.node.forward, place));
+}
+
+/* Note where an autograd function is called, or what torch.compile made. */
+void note_range(Thread& s, const at::RecordFunction& fn) {
+  static thread_local std::unordered_map<std::string, std::unique_ptr<OpInfo>> known;
+  if (!PyGILState_GetThisThreadState() || is_traced()) return;
+  auto found = known.find(fn.name());
+  if (found == known.end()) {
+    if (known.size() >= kRangesAtMost) return; // names that are made up as the program runs
+    found = known.emplace(fn.name(), std::make_unique<OpInfo>()).first;
+    found->second->name = fn.name();
+  }
+  note_call(s, fn, *found->second);
+}
+
 /* Note where an op was called that was to be made of others, and is of none. */
 void end_made(Thread& s, const at::RecordFunction& fn) {
   uint64_t before = s.made.back().second;
   s.made.pop_back();
   const OpInfo* op = s.row_count == before && g_on.load() && !is_traced() ? info_of(fn) : nullptr;
-  if (!op) return;
-  Way way;
-  uint32_t scope = scope_of(s, &way);
-  bool is_forward = way == kForward;
-  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
-  note_row(s, fn, site_of(s, *op, way, is_forward ? scope : s.node.forward, place));
+  if (op) note_call(s, fn, *op);
+}
+
+/* A range that is no op: what the engine does for a node, and its hooks, or something else's. */
+void begin_range(Thread& s, const at::RecordFunction& fn) {
+  if (strncmp(fn.name(), kEvaluate, sizeof kEvaluate - 1) != 0) {
+    if (g.flags & kRows) note_range(s, fn);
+    return;
+  }
+  auto node = torch::autograd::get_current_node();
+  if (!node) return;
+  Open open{&fn};
+  open.is_node = true;
+  open.was_in_node = s.in_node;
+  open.outer = s.node;
+  begin_node(s, node->sequence_nr(), node->thread_id());
+  s.open.push_back(open);
 }
 
 void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, const Inputs& inputs, Open& open) {

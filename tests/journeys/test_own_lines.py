@@ -65,9 +65,7 @@ def test_a_line_of_operators_in_a_layer(walk: Walk, observer: str) -> None:
         slowest = max((key for key in found if key[0] == "gates.1"), key=lambda key: found[key])
         assert slowest == ("gates.1", line)
         assert "(none)" not in in_layers
-    evidence = walk.text(
-        "explain", "train.pyprof2", "op:" + _op(walk, "aten::addmm")
-    )
+    evidence = walk.text("explain", "train.pyprof2", "op:" + _op(walk, "aten::addmm"))
     assert ("record_function_id" if observer == "1" else "external_id") in evidence or True
 
 
