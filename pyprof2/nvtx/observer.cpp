@@ -35,6 +35,12 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
+#if PY_VERSION_HEX < 0x030E0000
+#define OBSERVER_HAS_FRAMES // as far as it was looked at how they lie in memory
+#define Py_BUILD_CORE
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#endif
 
 using c10::DispatchKey;
 using c10::DispatchKeySet;
@@ -262,6 +268,7 @@ class Records {
 struct Scope { // a layer, an optimizer's step, a text of the user's own, that is open
   uint64_t token;
   void* frame; // of the wrapper that calls a module
+  void* activation; // the same, as it lies in memory
   uint32_t place; // from where it is called
   uint32_t ranges; // that were opened
   uint32_t outer;
@@ -287,6 +294,8 @@ struct Thread {
   Node node, last; // what runs; what ran last
   int64_t next_number = kNoNumber; // of a node, when the last op ended
   int64_t function = kNoNumber; // the node of the autograd function whose forward runs
+  Table<int> kinds; // of codes: those of the session that were met here
+  Table<uint32_t> places;
   Table<Site> sites;
   Table<Message> calls; // what is pushed for one call at a site
   Table<uint32_t> recomputed; // scopes of functions that are run again, by what their nodes belong to
@@ -397,6 +406,8 @@ Thread& this_thread() {
   }
   if (s.epoch != epoch) { // all is forgotten
     s.epoch = epoch;
+    s.kinds.clear();
+    s.places.clear();
     s.sites.clear();
     s.calls.clear();
     s.recomputed.clear();
@@ -471,6 +482,7 @@ int kind_of(PyCodeObject* code, PyFrameObject* frame) {
   if (g.codes.size() > 200000) {
     for (auto& each : g.codes) Py_DECREF(each.first);
     g.codes.clear();
+    g_epoch++; // what threads know of them
   }
   int kind = (int)as_number(ask("classify", "(O)", (PyObject*)frame), kNobodys);
   Py_INCREF(code); // its address is a key
@@ -540,12 +552,75 @@ uint32_t place_from(PyFrameObject* start, const Thread& s) {
   return place;
 }
 
+#ifdef OBSERVER_HAS_FRAMES
+using Frame = _PyInterpreterFrame;
+#if PY_VERSION_HEX >= 0x030D0000
+Frame* frame_of(PyThreadState* state) { return state->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_executable; }
+void* instruction_of(const Frame* frame) { return frame->instr_ptr; }
+#else
+Frame* frame_of(PyThreadState* state) { return state->cframe->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_code; }
+void* instruction_of(const Frame* frame) { return frame->prev_instr; }
+#endif
+
+/* Return what the place of a call is known by on this thread; 0: it has to be looked for.
+
+   A thread's own frames stay as they are while it is in an op, whoever has the GIL; and the codes
+   that are known are held. To take the GIL for every op, and to have Python make an object of every
+   frame, would cost more than all the rest. */
+uint64_t key_of_place(PyThreadState* state, const Thread& s) {
+  uint64_t key = 7;
+  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+    if (_PyFrame_IsIncomplete(frame)) continue;
+    auto found = s.kinds.find((uint64_t)code_of(frame));
+    if (found == s.kinds.end() || found->second == kCompiled) return 0;
+    if (found->second == kLibrarys || found->second == kOwn) key = mix(key, (uint64_t)instruction_of(frame));
+    if (found->second == kOwn) return key;
+    if (found->second != kModuleCall) continue;
+    for (size_t at = s.scopes.size(); at--;)
+      if (s.scopes[at].activation == frame) return mix(mix(key, 3), s.scopes[at].place);
+  }
+  return key;
+}
+
+/* Take over what the session knows of the codes around this call; under the GIL. */
+void learn_kinds(PyThreadState* state, Thread& s) {
+  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+    if (_PyFrame_IsIncomplete(frame)) continue;
+    auto found = g.codes.find((PyCodeObject*)code_of(frame));
+    if (found == g.codes.end()) return;
+    s.kinds[(uint64_t)code_of(frame)] = found->second;
+  }
+}
+void* activation_of(PyObject* frame) {
+  return frame ? ((_frame*)frame)->f_frame : nullptr;
+}
+#else
+uint64_t key_of_place(PyThreadState*, const Thread&) { return 0; }
+void learn_kinds(PyThreadState*, Thread&) {}
+void* activation_of(PyObject*) { return nullptr; }
+#endif
+
 uint32_t place_of_op(Thread& s) {
-  if (!(g.flags & kSource) || !PyGILState_GetThisThreadState()) return kUnknown;
+  PyThreadState* state = g.flags & kSource ? PyGILState_GetThisThreadState() : nullptr;
+  if (!state) return kUnknown;
+  uint64_t key = key_of_place(state, s);
+  if (key) {
+    auto found = s.places.find(key);
+    if (found != s.places.end()) return found->second;
+  }
   Python python;
   s.busy = true;
+  uint64_t epoch = g_epoch.load();
   uint32_t place = place_from(PyEval_GetFrame(), s);
   s.busy = false;
+  if (epoch != g_epoch.load()) return place;
+  learn_kinds(state, s);
+  if ((key = key_of_place(state, s)) != 0) {
+    if (s.places.size() > kCallsAtMost) s.places.clear();
+    s.places[key] = place;
+  }
   return place;
 }
 
@@ -1340,7 +1415,7 @@ uint32_t open_line(Records* records, uint32_t place, bool recompute) {
 }
 
 Scope& open_scope(Thread& s, uint64_t token, uint32_t ranges, Records records) {
-  s.scopes.push_back(Scope{token, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer,
+  s.scopes.push_back(Scope{token, nullptr, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer,
                            s.in_node, s.task, s.node, std::move(records)});
   return s.scopes.back();
 }
@@ -1381,6 +1456,7 @@ PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
   ranges += open_scope_text(&records, scope);
   Scope& opened = open_scope(s, token, ranges, std::move(records));
   opened.frame = wrapper.get(); // runs as long as this is open
+  opened.activation = activation_of(wrapper.get());
   opened.place = place;
   go_into(s, scope);
   Py_RETURN_NONE;
