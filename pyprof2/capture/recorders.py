@@ -320,7 +320,8 @@ def add_places(plain: Path, path: Path, places: PlacesById) -> None:
     member = f'"{MEMBER}":{format_places(places)},'
     create: Callable[[Path, str], Any] = gzip.open if path.suffix == ".gz" else open
     with plain.open("rb") as file, create(path, "wb") as new:
-        new.write(file.readline().replace(b"{", b"{" + member.encode(), 1))
+        # Some versions of torch begin it with an empty line.
+        new.write(file.read(1 << 10).replace(b"{", b"{" + member.encode(), 1))
         shutil.copyfileobj(file, new)
 
 

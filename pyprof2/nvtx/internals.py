@@ -325,7 +325,8 @@ def own_number(group: Any) -> int | None:
 def compiled_codes() -> Container[types.CodeType]:
     """Return what Dynamo wrote, in place of the code of functions that it compiled."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
-    codes: Container[types.CodeType] = () if dynamo is None else dynamo.output_codes
+    # It is not all there while it is imported.
+    codes: Container[types.CodeType] = getattr(dynamo, "output_codes", ())
     return codes
 
 

@@ -6,7 +6,7 @@ import re
 import sys
 import weakref
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
+    from pyprof2.markers import StepEvent
     from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.schema import UserFunction
@@ -210,8 +211,13 @@ class AnnotationSession(Knowledge):
             step: of the marker, which is the payload where there is one: texts are kept.
         """
         if self.kineto and self.recording:
-            marker = marker if step is None else replace(marker, step=step)
-            _open_record(RecordFunction(format_marker(marker, quoteless=True)))()
+            if marker.event is not None:  # several in every step
+                before, after = _around_step(marker.event)
+                number = "" if step is None else f"'step':{step},"
+                text = f"{before}{number}{after}"
+            else:
+                text = format_marker(marker, quoteless=True)
+            _open_record(RecordFunction(text))()
         elif self.sink is not None and self.messages is not None and self.writes_ops:
             payload = NO_SEQUENCE if step is None else step
             message = self.messages.of_marker(marker)
@@ -285,6 +291,14 @@ class AnnotationSession(Knowledge):
     def module_entry(self) -> Callable[[torch.nn.Module], bool] | None:
         """Return a way of its own to enter a module, which says whether it is a layer."""
         return None
+
+
+@cache
+def _around_step(event: StepEvent) -> tuple[str, str]:
+    """Return the text of a marker of steps, for torch.profiler, up to the number and behind it."""
+    text = format_marker(Marker("step", event=event), quoteless=True)
+    before, name, after = text.partition("'event':")
+    return before, name + after
 
 
 def _both(*ends: Callable[[], object] | None) -> Callable[[], object]:

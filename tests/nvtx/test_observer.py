@@ -70,6 +70,12 @@ def marked(run: Callable[[], object], monkeypatch: pytest.MonkeyPatch, way: str)
     return [Seen(op.marker, expected[op.at]) for op in recorder.ops() if op.marker]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Train once: what torch imports then may call ops."""
+    train()
+
+
 # -- what is marked ------------------------------------------------
 
 SAME: Final = {"aten::add_": "aten::add", "aten::_reshape_alias": "aten::view"}

@@ -285,7 +285,8 @@ def test_lines_come_from_stacks_where_there_is_no_observer(tmp_path: Path) -> No
     said = [line for line in done.stderr.splitlines() if "observer" in line or "stacks" in line]
     assert said == [f"{observers.LACKS_LINES} (there is no C++ compiler)"]
     path = tmp_path / "out.json.gz"
-    assert MEMBER in json.loads(gzip.decompress(path.read_bytes()))
+    # Some versions of torch write names that are no UTF-8.
+    assert MEMBER in json.loads(gzip.decompress(path.read_bytes()).decode(errors="replace"))
     ops = ops_of(path)
     lines = SCRIPT.splitlines()
     own = ops[ops["direction"] == "forward"]
@@ -321,6 +322,8 @@ def test_lines_of_a_tree_are_those_that_places_have(tmp_path: Path) -> None:
     """Where the stacks say a line, it is the line that the observer says."""
     if observers.observer() is None:
         pytest.skip("there is no observer here")
+
+    train_gpt()  # torch imports the rest of itself
 
     def lines(path: Path) -> list[tuple[str, str]]:
         ops = ops_of(path)
