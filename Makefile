@@ -33,6 +33,7 @@ APART := pages or minutes or release
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-slow test-release test-lowest in-lowest test-integrations in-integrations \
+	test-torch in-torch \
 	check docs fuzz fuzz-native \
 	bench \
 	generate requirements dist in-dist web vscode test-vscode pictures clean
@@ -44,6 +45,7 @@ help:
 	@echo 'make test-release  all other tests, half an hour of them, and then those that measure'
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
 	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
+	@echo 'make test-torch  the annotation with an older torch (TORCH=2.6.0), which brings gigabytes of CUDA'
 	@echo 'make check     lint, format, types, documentation'
 	@echo 'make docs      the documentation, in build/docs'
 	@echo 'make generate  write the generated parts of the documentation anew'
@@ -91,6 +93,15 @@ test-integrations:
 
 in-integrations: $(VENV)/.annotate,test,integrations $(VENV)/.timm
 	$(RUN)python -m pytest tests/integrations tests/journeys/test_trainers.py $(PYTEST_ARGS)
+
+# The observer is compiled for the torch that runs.
+TORCH ?= 2.6.0
+test-torch:
+	@$(MAKE) --no-print-directory VENV='$(VENV)-torch-$(TORCH)' in-torch
+
+in-torch: $(VENV)/.torch
+	$(RUN)python -m pytest tests/nvtx/test_observer.py tests/nvtx/test_places.py \
+		tests/nvtx/test_kineto.py $(PYTEST_ARGS)
 
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
@@ -199,6 +210,11 @@ $(VENV)/.lowest: $(BUILT) constraints-lowest.txt | $(VENV)
 	$(RUN)python -m pip install --disable-pip-version-check -e . $(TESTERS)
 	@touch '$@'
 endif
+
+$(VENV)/.torch: $(BUILT) | $(VENV)
+	PIP_CONSTRAINT= $(RUN)python -m pip install --disable-pip-version-check 'torch==$(TORCH)' nvtx \
+		-e . $(TESTERS)
+	@touch '$@'
 
 # Apart, for one training: torchvision of PyPI is for CUDA, and beside torch for CPUs its import fails,
 # which ends that of transformers where it is found.

@@ -90,6 +90,7 @@ _TYPES: Final = _json("Input type")
 _WHOLE: Final[Mapping[str, Mapping[str, EventArgument]]] = {
     "op": {
         "external_id": _EXTERNAL_ID,
+        "record_id": _number("Record function id"),
         "sequence_nr": _number("Sequence number"),
         "forward_thread": _number("Fwd thread id"),
         "comm_seq": _number("Seq"),

@@ -79,6 +79,7 @@ class OpTable:
                 "sequence_nr": shared.numbers.ints(args["sequence_nr"]),
                 "forward_thread": shared.numbers.ints(args["forward_thread"]),
                 "recorded_id": shared.numbers.ints(args["external_id"]),
+                "record_id": shared.numbers.ints(args["record_id"]),
                 "comm_seq": shared.numbers.ints(args["comm_seq"]),
                 "stack": shared.meaning("ops", "stack", self._stack).column(args["stack"]),
                 "layer": self._layers(args["modules"]),

@@ -22,6 +22,8 @@ from pyprof2.problems import MARKER_OF_OP
 from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyprof2.markers import Marker
     from pyprof2.parsers._kineto_columns import EventColumns
     from pyprof2.parsers._kineto_values import TableContext
@@ -51,15 +53,19 @@ class RangeTables:
         self._labels: dict[str, Label] = {}
         self._ranges = StepRanges(shared.spool)
 
-    def finish(self, ops: OpSpan) -> None:
+    def finish(self, ops: OpSpan, layers: Iterable[LayerPath]) -> dict[LayerPath, str]:
         """Append what could not be before the end of the recording was known.
 
         Args:
             ops: when the first and the last op began.
+            layers: that are known from elsewhere.
+
+        Returns:
+            the path of each layer.
         """
         end = self._shared.span[1]
         self._shared.annotated[ANNOTATED_STEPS] += self._ranges.finish(ops, end)
-        name_layers(self._shared.spool)
+        return name_layers(self._shared.spool, layers)
 
     def add(self, events: EventColumns) -> None:
         """Append ranges whose group is their kind."""

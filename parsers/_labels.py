@@ -180,11 +180,18 @@ def _layer_path(marker: Marker) -> LayerPath | None:
     return LayerPath(marker.layer, marker.root, marker.outermost) if marker.layer else None
 
 
-def name_layers(spool: Spool) -> None:
+def name_layers(spool: Spool, others: Iterable[LayerPath] = ()) -> dict[LayerPath, str]:
     """Give the layers of a process their paths, when all of it was read.
 
     Where there are several roots with modules, the name of each stands in front; a lone one has
     none. A layer that would have the path of another one gets a number.
+
+    Args:
+        spool: of the process; its texts become the paths.
+        others: layers that are in none of its tables.
+
+    Returns:
+        the path of each.
     """
     places = ("ops", "layer"), ("ranges", "name")
     layers = {
@@ -192,7 +199,7 @@ def name_layers(spool: Spool) -> None:
         for table, column in places
         for key in spool.texts[table][column]
         if isinstance(key, LayerPath)
-    }
+    } | dict.fromkeys(others)
     are_many = len({layer.root for layer in layers} - {None}) > 1
     names: dict[Any, str] = {}
     taken: set[str] = set()
@@ -206,6 +213,7 @@ def name_layers(spool: Spool) -> None:
         names[layer] = name
     for table, column in places if layers else ():
         spool.rename(table, column, names)
+    return names
 
 
 def _marked_signature(op: str, marker: Marker) -> Signature | None:

@@ -23,6 +23,7 @@ from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
 from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
 from pyprof2.parsers._kineto_ops import OpTable
 from pyprof2.parsers._kineto_pairs import PairedEvents
+from pyprof2.parsers._kineto_places import join_places, layers_of, read_places
 from pyprof2.parsers._kineto_ranges import RangeTables
 from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
 from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
@@ -32,12 +33,14 @@ from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, NODE_NOTES, with_detail
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyprof2.markers import Marker
+    from pyprof2.op_places import PlacesById
     from pyprof2.parsers._kineto_columns import EventColumns, Scan, Scanner
-    from pyprof2.recording import Signature
+    from pyprof2.parsers._labels import LayerPath
+    from pyprof2.recording import OpPlaces, Signature
 
 SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
 """The scanners by name; their columns are equal. One is there only where a compiler was."""
@@ -90,7 +93,7 @@ def read_recordings(
     try:
         for text in stream.chunks():
             builder.add(scan(text))
-        builder.finish()
+        builder.finish(read_places(stream))
     finally:
         builder.spool.finish()
     return [_recording(stream, builder)]
@@ -144,6 +147,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         trusts_recorded_id=builder.trusts_external_ids,
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
+        places=builder.places(),
     )
 
 
@@ -235,6 +239,8 @@ class TableBuilder:
             "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
         }  # fmt: skip
         self._pairs = PairedEvents(shared)
+        self._places: PlacesById | None = None
+        self._layer_names: Mapping[LayerPath, str] = {}
 
     def add(self, scan: Scan) -> None:
         """Append what was scanned of a chunk of the file."""
@@ -248,8 +254,12 @@ class TableBuilder:
             key = _skipped(phase, category)
             self.skipped[key] += count
 
-    def finish(self) -> None:
-        """Append what could not be before the end of the recording was known."""
+    def finish(self, places: PlacesById | None = None) -> None:
+        """Append what could not be before the end of the recording was known.
+
+        Args:
+            places: where ops were called, as the annotation says it beside them.
+        """
         for events in self._pairs.joined():
             if events.group == UNKNOWN:
                 self.skipped[with_detail(problems.UNKNOWN_EVENT, "pairs of B and E")] += len(events)
@@ -261,7 +271,12 @@ class TableBuilder:
                 self.skipped[problems.GPU_ANNOTATIONS] += len(events)
             else:
                 self._ranges.add_of_devices(events)
-        self._ranges.finish(self._ops.span)
+        self._places = places
+        self._layer_names = self._ranges.finish(self._ops.span, layers_of(places))
+
+    def places(self) -> OpPlaces | None:
+        """Return where ops were called, once the files of the spool are closed."""
+        return join_places(self._places, self._layer_names, self.spool, self.problems, self.skipped)
 
     @property
     def process(self) -> Marker | None:

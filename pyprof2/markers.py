@@ -304,7 +304,7 @@ def _encode(marker: Marker, inputs: list[Any] | None, *, quoteless: bool) -> byt
         if value is not None and value is not False:
             fields[name] = value
     if quoteless:
-        return msgspec.json.encode(_map_texts(fields, _percent_encode)).replace(b'"', b"'")
+        return msgspec.json.encode(_map_texts(fields, percent_encode)).replace(b'"', b"'")
     try:
         return msgspec.json.encode(fields)
     except UnicodeEncodeError:  # half a surrogate pair: a file name that is no UTF-8
@@ -324,7 +324,7 @@ def _map_texts(value: Any, function: Callable[[str], str]) -> Any:
             return value
 
 
-def _percent_encode(text: str) -> str:
+def percent_encode(text: str) -> str:
     """Return a text that spells `text` and needs neither an escape nor a quote."""
     return quote(_valid_unicode(text), safe=" !#$&()*+,/:;<=>?@[]^`{|}~")
 

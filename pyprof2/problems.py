@@ -177,6 +177,16 @@ MARKER_RANK: Final = _register("marker-rank", "a marker of another rank than the
 MARKER_PEAKS: Final = _register(
     "marker-peaks", "a marker with peaks of a CPU where a GPU works: not used"
 )
+PLACES_DOUBLE: Final = _register(
+    "places-double",
+    "ops of one id, of which the annotation says where they were called: not used",
+    "nothing makes sure which op is meant: record the processes into files of their own",
+)
+PLACE_OF_OTHER: Final = _register(
+    "place-of-other",
+    "ops of which the annotation says where another one was called: not used",
+    "the file was put together of several: parse each recording by itself",
+)
 PYPROF_BROKEN: Final = _register("pyprof-broken", "a broken marker of PyProf's: dropped")
 PYPROF_TOO_LONG: Final = _register(
     "pyprof-too-long", "a marker of PyProf's that is too long: dropped"
@@ -281,6 +291,9 @@ BACKTRACES: Final = _skip("backtraces", "backtraces of CUDA calls")
 GRAPHS_WITH_NODES: Final = _skip("graphs-with-nodes", "CUDA graphs whose nodes are in the file too")
 OTHER_PROCESSES: Final = _skip("other-processes", "rows of processes that used no GPU")
 TRACED_OPS: Final = _skip("traced-ops", "ops that torch.compile traced, and did not run")
+PLACES_LOST: Final = _skip(
+    "places-lost", "ops that the annotation saw, and the profiler did not record"
+)
 NO_PHASE: Final = _skip("no-phase", "events without a phase", may_matter=True)
 UNKNOWN_EVENT: Final = _skip("unknown-event", "events of an unknown kind: {}", may_matter=True)
 

@@ -66,7 +66,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "signature_id": _I64, "sequence_nr": _I64, "forward_thread": _I64,
             "recorded_id": _I64, "layer": TEXT, "stack": TEXT, "direction": TEXT,
             "recompute": pa.bool_(), "accumulate": pa.bool_(), "thread_nr": _I64,
-            "comm_seq": _I64,
+            "comm_seq": _I64, "record_id": _I64,
         }
     ),
     "ranges": pa.schema(
@@ -121,7 +121,8 @@ of a whole graph whose kernels were not recorded; `ranges.kind` as in the canoni
 of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are what
 is launched, where the recorder says it of the call; `ranges.tid` is the thread that started the
 range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
-that began later. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
+that began later, and `record_id` another one, which PyTorch gave it, and which our annotation may
+know. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
 `sequence_nr`. `created_nodes` are the nodes of graphs, when each was made and of which other one it
 is a copy. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
@@ -310,6 +311,26 @@ class Signature(NamedTuple):
     has_shapes: bool
 
 
+@dataclass(frozen=True)
+class OpPlaces:
+    """Where ops were called, as the annotation says it beside the ops.
+
+    Attributes:
+        evidence: what joins the two, as in column `source_evidence` of `ops`.
+        column: of the raw table `ops`, with the ids.
+        ids: in ascending order, each of one op.
+        rows: of each id the place.
+        layers, stacks: of each place.
+    """
+
+    evidence: str
+    column: str
+    ids: Rows
+    rows: Rows
+    layers: Sequence[str | None]
+    stacks: Sequence[str | None]
+
+
 @dataclass
 class Recording:
     """One process's raw tables and what its file says of itself.
@@ -332,6 +353,7 @@ class Recording:
         entry: of an entry point that was run: its `file`, `batch_size`, and `on_cpu`: whether the
             CPU took the place of a GPU; None: none was.
         scanned: how many events each scanner read, where the format has several, by name.
+        places: where ops were called; None: nothing but the tables says it.
     """
 
     spool: Spool
@@ -350,6 +372,7 @@ class Recording:
     source_root: str | None = None
     entry: dict[str, Any] | None = None
     scanned: Counter[str] = field(default_factory=Counter)
+    places: OpPlaces | None = None
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None

@@ -26,6 +26,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 11. names alone: table `segments`, columns `known_flops_count` and `helped_rows` of `sums`;
     whose kernels replays of graphs are: table `graph_nodes`; `graph_node`, `call_id` and
     `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
+12. what the lines of ops rest on: `source_evidence` of ops.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 11
+SCHEMA_VERSION: Final = 12
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
@@ -372,6 +373,13 @@ OPS: Final = Table(
         _SOURCE,
         _LIBRARY_SOURCE,
         _STACK,
+        Column(
+            "source_evidence",
+            TEXT,
+            "What the lines rest on: `record_function_id` or `external_id`, the id by which the "
+            "annotation knows the op; `around`, `inside`: the op around it, the first one in it; "
+            "`marker`, of the op itself; `frames`, `range` around it; `forward`: its forward op.",
+        ),
         _DIRECTION,
         _RECOMPUTE,
         _SEQUENCE,

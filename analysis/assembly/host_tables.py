@@ -14,6 +14,7 @@ from pyprof2.analysis.intervals import Nest, last_not_after
 from pyprof2.analysis.linking.directions import is_optimizer_step
 from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
+from pyprof2.analysis.linking.places import EVIDENCE
 from pyprof2.analysis.linking.ranges import link_steps
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
@@ -95,6 +96,7 @@ def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
         "step": int_array(linked.step[rows], NO_ID),
         **{name: text_array((code[rows], words)) for name, (code, words) in texts.items()},
         "stack_id": int_array(linked.stack[rows], -1),
+        "source_evidence": text_array((linked.rests_on[rows], EVIDENCE)),
         "range": text_array((around.path, linked.paths)),
         "link_note": text_array(with_borrowed((notes, [TIED]), around.borrowed)),
         "direction": text_array((linked.direction[rows], DIRECTIONS)),

@@ -22,6 +22,7 @@ from pyprof2.analysis.linking.kernels import (
 from pyprof2.analysis.linking.layers import link_layers, link_sharded
 from pyprof2.analysis.linking.ops import DIRECTIONS, Ops, link_ops
 from pyprof2.analysis.linking.pair import Pairs, pair
+from pyprof2.analysis.linking.places import FORWARD, FRAMES, RANGE, OwnCalls
 from pyprof2.analysis.linking.ranges import NO_RANGES, Ranges, link_steps, read_ranges
 from pyprof2.analysis.linking.stacks import Around, Stacks, choose_lines
 from pyprof2.analysis.linking.threads import NO_ID, Threads
@@ -66,6 +67,7 @@ class Linked:
         texts: the signatures as text.
         layer: as text codes; ops in backward have that of their forward op.
         stack: of the frames around, number in `SharedFindings.stacks`, -1 for none; see `layer`.
+        rests_on: evidence of the stack, as a code into `EVIDENCE`, -1 for none.
         source, library_source: the innermost line of the user's own, and outside of torch.
         step: number of the step, `NO_ID` for none.
         direction: code into `DIRECTIONS`.
@@ -85,6 +87,7 @@ class Linked:
     texts: Sequence[str]
     layer: TextColumn
     stack: Int
+    rests_on: Int
     source: TextColumn
     library_source: TextColumn
     step: Int
@@ -123,11 +126,12 @@ class SharedFindings:
 class _Around(NamedTuple):
     """The surroundings of ops: stacks and layers by op, and the ranges that linking needs later.
 
-    The code of what was recorded of an op itself is `line`.
+    What was recorded of ops themselves is `called`; `evidence` is that of `stack`.
     """
 
     stack: Int
-    line: Int
+    evidence: Int
+    called: OwnCalls
     layer: TextColumn
     sharded: TextColumn
     steps: Ranges
@@ -138,19 +142,19 @@ class _Around(NamedTuple):
 def _look_around(
     recording: Recording, ops: Ops, pairs: Pairs, threads: Threads, stacks: Stacks
 ) -> _Around:
-    recorded = recording.read("ops", ["layer", "stack"], ops.row)
+    called = OwnCalls.of(recording, ops)
     # There may be more frames than ops: they are let go with this function.
     ranges = read_ranges(recording, threads)
-    lines = code_column(recorded, "stack")
-    stack = _stacks_of(stacks, ops, ranges, lines)
+    stack, evidence = _stacks_of(stacks, ops, ranges, called)
     modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
     around = link_layers(modules, layers, ops, pairs.forward)
-    layer = merge_texts(code_column(recorded, "layer"), around)
+    layer = merge_texts(called.layer, around)
     steps, annotations = (ranges.get(kind, NO_RANGES) for kind in ("step", "annotation"))
     # A name that FSDP gives a layer may mean any layer that is known at all.
     known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
     sharded = link_sharded(annotations, known, ops.thread, ops.start, layer)
-    return _Around(stack, lines[0], layer, sharded, steps, annotations, [modules, layers])
+    modules_called = [modules, layers]
+    return _Around(stack, evidence, called, layer, sharded, steps, annotations, modules_called)
 
 
 def link_recording(
@@ -181,7 +185,11 @@ def link_recording(
     inherits = ops.backward & (direction == DIRECTIONS.index("backward"))
     origin = _origins(ops, pairs)
     stack = _within(ops, direction, around.modules, _stack_of(ops, around, origin, inherits))
-    layer, layers = merge_texts(around.sharded, _inherit(around.layer, origin, inherits, ops))
+    own_layer = _inherit(around.layer, origin, inherits & ~around.called.is_placed, ops)
+    layer, layers = merge_texts(around.sharded, own_layer)
+    line = around.called.line[0]
+    changed = (stack != around.stack) & ~((line >= 0) & (lookup(line, origin, -1) == line))
+    rests_on = np.where(stack < 0, -1, np.where(changed, FORWARD, around.evidence))
     # The innermost line of the user's own, and outside of torch.
     source, library_source = (
         (lookup(codes, stack, -1), texts)
@@ -201,6 +209,7 @@ def link_recording(
         texts=[text for _, text, _, _ in recording.signatures],
         layer=(_within(ops, direction, around.modules, layer), layers),
         stack=stack,
+        rests_on=rests_on,
         source=source,
         library_source=library_source,
         step=link_steps(around.steps, threads, ops.thread, ops.start),
@@ -215,22 +224,35 @@ def link_recording(
 
 def _stack_of(ops: Ops, around: _Around, origin: Int, inherits: Bool) -> Int:
     """Return the stack of each op; in backward that of its forward op."""
-    stack = _inherit((around.stack, []), origin, inherits, ops)[0]
+    line = around.called.line[0]
+    placed = around.called.is_placed & (line >= 0)
+    stack = _inherit((around.stack, []), origin, inherits & ~placed, ops)[0]
     # An op in backward names the line of its forward op: its callers are known in forward.
-    named = inherits & (around.line >= 0) & (lookup(around.line, origin, -1) == around.line)
+    named = inherits & (line >= 0) & (lookup(line, origin, -1) == line)
     stack = np.where(named, lookup(around.stack, origin, -1), stack)
     return _stacks_again(ops, stack, around.layer[0])
 
 
-def _stacks_of(stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], recorded: TextColumn) -> Int:
-    """Return the stack of each op: as recorded of it, else of the frames or the range around it."""
+def _stacks_of(
+    stacks: Stacks, ops: Ops, ranges: dict[str, Ranges], called: OwnCalls
+) -> tuple[Int, Int]:
+    """Return the stack of each op: as recorded of it, else of the frames or the range around it.
+
+    And what it rests on.
+    """
     frames, lines = (ranges.get(kind, NO_RANGES) for kind in ("python", "source"))
     around = stacks.at(frames, ops.thread, ops.start)
     nest = lines.nest()
     line = nest.innermost(ops.thread, ops.start)
     marked = lookup(stacks.of_calls(lines, nest), line, -1)
-    own = stacks.called(recorded, Around(marked, (lookup(lines.name, line, -1), lines.names)))
-    return np.where(own >= 0, own, np.where(around >= 0, around, marked))
+    own = stacks.called(called.line, Around(marked, (lookup(lines.name, line, -1), lines.names)))
+    if called.is_all:
+        return own, called.evidence
+    known = [own >= 0, around >= 0, marked >= 0]
+    return (
+        np.select(known, [own, around, marked], -1),
+        np.select(known, [called.evidence, FRAMES, RANGE], -1),
+    )
 
 
 def _stacks_again(ops: Ops, stack: Int, layer: Int) -> Int:

@@ -60,7 +60,7 @@ _KERNEL: Final = (
 )  # fmt: skip
 _OP: Final = (
     "op_id", "op", "start_ns", "dur_ns", "self_ns", "step", "layer", "source",
-    "library_source", "direction", "recompute", "sequence_nr", "category",
+    "library_source", "source_evidence", "direction", "recompute", "sequence_nr", "category",
 )  # fmt: skip
 _COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
 _REFERENCE: Final = re.compile(r"(kernel|op):(\d{1,18})")

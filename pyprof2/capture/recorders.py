@@ -8,8 +8,10 @@ nothing more.
 from __future__ import annotations
 
 import ctypes
+import gzip
 import os
 import pickle
+import shutil
 import signal
 import sys
 from contextlib import ExitStack
@@ -25,18 +27,24 @@ from pyprof2.capture.outputs import say, write_trace
 from pyprof2.capture.runner import BY_SIGNAL
 from pyprof2.markers import DEVICES_KEY, DOMAIN, WINDOW
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
+from pyprof2.nvtx.event_tree import places_of
 from pyprof2.nvtx.internals import (
     all_threads_config,
     allocated_on_cpu,
     forget_profiler,
     profiler_starts,
 )
+from pyprof2.nvtx.observers import LACKS_LINES, observer
 from pyprof2.nvtx.replacing import replace
+from pyprof2.nvtx.sources import script_folder
+from pyprof2.op_places import MEMBER, format_places
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyprof2.op_places import PlacesById
 
 SNAPSHOT_EVENTS: Final = 1_000_000
 """Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
@@ -78,6 +86,12 @@ class Prelude:
             self.cpu_bytes = allocated_on_cpu(self._profiler)
         self._profiler = None
         self._undo.close()
+
+    def _add_places(self, profiler: profile, plain: Path, path: Path) -> None:
+        """Write the trace with the places of ops, by the Python stacks that the profiler keeps."""
+        results: Any = profiler.profiler and profiler.profiler.kineto_results
+        roots = results.experimental_event_tree()
+        add_places(plain, path, places_of(roots, self.source_root))
 
     def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Give up where a profiler starts that is not this one."""
@@ -138,6 +152,7 @@ class TorchRecorder:
     Attributes:
         has_begun: whether anything was recorded, or was to be.
         is_over: whether nothing more will be.
+        source_root: the folder of the user's own code.
     """
 
     def __init__(  # noqa: PLR0913 -- options, each by its name
@@ -173,6 +188,8 @@ class TorchRecorder:
         self._snapshot = snapshot
         self._prelude = prelude
         self._graphs = graphs
+        self.source_root = script_folder()
+        self._has_stacks = False
         self._is_busy = False
         self._is_finishing = False
         self._ended_by: int | None = None
@@ -199,8 +216,11 @@ class TorchRecorder:
             torch.cuda.synchronize()  # what was launched before is no part of it
         if self._snapshot is not None:
             record_snapshot(torch.cuda)
+        # Without the observer the lines of ops are found in Python's stacks, when it has ended.
+        self._has_stacks = observer(LACKS_LINES) is None
         self._profiler = profile(
             record_shapes=True,
+            with_stack=self._has_stacks,
             profile_memory=self._memory,
             # A profiler of all threads gets no allocations: the threads that the training and its
             # backward run on are followed anyway.
@@ -226,7 +246,8 @@ class TorchRecorder:
             if self._graphs is not None:
                 self._graphs.close()
             if profiler is not None:
-                write_trace(profiler, self._path)
+                finish = partial(self._add_places, profiler) if self._has_stacks else None
+                write_trace(profiler, self._path, finish)
             if is_first:
                 self._at_end()
         finally:
@@ -282,6 +303,22 @@ class TorchRecorder:
         if signal.getsignal(signal.SIGTERM) == self._end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         forget_profiler()
+
+
+def add_places(plain: Path, path: Path, places: PlacesById) -> None:
+    """Write a trace anew, with where its ops were called.
+
+    Args:
+        plain: the trace, as JSON.
+        path: of the new one; the end of its name says whether it is compressed.
+        places: where the ops were called.
+    """
+    member = f'"{MEMBER}":{format_places(places)},'
+    create: Callable[[Path, str], Any] = gzip.open if path.suffix == ".gz" else open
+    with plain.open("rb") as file, create(path, "wb") as new:
+        # Some versions of torch begin it with an empty line.
+        new.write(file.read(1 << 10).replace(b"{", b"{" + member.encode(), 1))
+        shutil.copyfileobj(file, new)
 
 
 def record_snapshot(cuda: Any) -> None:
@@ -349,12 +386,14 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
         prelude: see `TorchRecorder`.
     """
     steps = None if args.first is None else range(args.first, args.last + 1)
+    root = args.source_root or str(args.folder)
     recorder: TorchRecorder | NsysWindow | None = None
     if args.trace is not None:
         recorder = TorchRecorder(
             args.trace, end_capture, memory=args.memory, snapshot=args.snapshot, prelude=prelude,
             graphs=GraphCaptures(args.trace),
         )  # fmt: skip
+        recorder.source_root = root
     else:
         if sys.platform != "win32":
             leave_on_signal()
@@ -366,7 +405,6 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
         if steps is not None:
             undo.push(partial(_say_where_it_ended, recorder, steps))
     sink: Any = "nvtx" if args.trace is None else "kineto"
-    root = args.source_root or str(args.folder)
     # Only torch.profiler gets to know what memory is for.
     memory = args.memory and args.trace is not None
     begin_capture(Capture(sink, steps, root, recorder, memory=memory))

@@ -21,7 +21,6 @@ from pyprof2.nvtx.observers import is_wanted, observer
 from pyprof2.nvtx.options import Options, SinkName
 from pyprof2.nvtx.session import AnnotationSession
 from pyprof2.nvtx.sinks import INJECTION, Sink, nvtx_sink, observer_sink
-from pyprof2.nvtx.source_mode import SourceMode
 from pyprof2.nvtx.steps import OptimizerClock, StepTracker
 
 if TYPE_CHECKING:
@@ -206,8 +205,9 @@ def _nvtx_sink() -> Sink | None:
 def _new_session(
     options: Options, sink: Sink | None, recorder: Recorder | None
 ) -> AnnotationSession:
+    # Without a sink it is needed when a torch.profiler starts.
     found = None if sink is None else observer()
-    if found is None or sink is None:
+    if found is None and (sink is not None or not is_wanted()):
         return AnnotationSession(options, sink, recorder)
     return ObservedSession(options, sink, recorder, found)
 
@@ -223,16 +223,17 @@ def start(options: Options, sink: Sink | None) -> None:
         hooks.hook_modules(session, steps, undo, memory)
         hooks.hook_optimizers(steps, undo, memory)
         hooks.hook_dataloaders(session, steps, undo)
-        source_mode = SourceMode(session)
-        hooks.hook_threads(session, source_mode, undo)
+        hooks.hook_threads(session, undo)
         hooks.hook_c10d(session, undo)
         if options.sink != "nvtx":
-            hooks.hook_profiler(session, steps, source_mode, undo, memory)
+            hooks.hook_profiler(session, steps, undo, memory)
         if memory is not None:
             hooks.hook_memory(session, memory, undo)
         undo.callback(session.close)
         session.enter_thread()
         if recorder is not None:
+            if options.sink != "nvtx" and options.source:
+                session.prepare_rows()  # to compile may take longer than what is to be recorded
             recorder.record() if session.recording else recorder.discard()
         undo.callback(steps.finish)
         steps.introduce()
@@ -299,7 +300,7 @@ hide_from_dynamo(
             "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.observed",
             "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",
-            "nvtx.source_mode", "nvtx.sources", "nvtx.steps", "nvtx.storages", "nvtx.threads",
+            "nvtx.sources", "nvtx.steps", "nvtx.storages", "nvtx.threads",
             "nvtx.weights",
         )
     )

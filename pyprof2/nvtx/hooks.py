@@ -29,13 +29,13 @@ from pyprof2.nvtx.internals import (
     is_tracing,
     module_call,
     next_sequence_nr,
-    profiles_all_threads,
     replace_module_call,
 )
 from pyprof2.nvtx.memory_tags import unpack
 from pyprof2.nvtx.pairing import note_function
 from pyprof2.nvtx.replacing import replace
 from pyprof2.nvtx.weights import note_lines
+from pyprof2.op_places import MEMBER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from pyprof2.nvtx.memory_tags import MemoryTags
     from pyprof2.nvtx.session import AnnotationSession
-    from pyprof2.nvtx.source_mode import SourceMode
     from pyprof2.nvtx.steps import StepTracker
 
 
@@ -154,16 +153,14 @@ def hook_dataloaders(session: AnnotationSession, steps: StepTracker, undo: ExitS
     replace(_BaseDataLoaderIter, "__next__", around, undo)
 
 
-def hook_threads(session: AnnotationSession, source_mode: SourceMode, undo: ExitStack) -> None:
+def hook_threads(session: AnnotationSession, undo: ExitStack) -> None:
     """Annotate every thread that is started from now on: modes do not cross over by themselves."""
 
     def around(run: Callable[[Any], None], thread: threading.Thread) -> None:
         session.enter_thread()
-        source_mode.enter_thread()
         try:
             run(thread)
         finally:
-            source_mode.leave_thread()
             session.leave_thread()
 
     # The first thing that every thread runs, also where a subclass overrides `run`.
@@ -210,36 +207,40 @@ def hook_memory(session: AnnotationSession, memory: MemoryTags, undo: ExitStack)
 def hook_profiler(
     session: AnnotationSession,
     steps: StepTracker,
-    source_mode: SourceMode,
     undo: ExitStack,
     memory: MemoryTags | None = None,
 ) -> None:
     """Hand over to torch.profiler while it runs: it records the ops itself."""
 
-    def started(start: Callable[[], None]) -> None:
-        start()
+    def begin(*, has_stacks: bool) -> None:
+        # It may have the source lines anyway.
+        session.marks_lines = session.options.source and not has_stacks
+        if session.marks_lines:
+            session.prepare_rows()
         session.write(kineto=True)
+
+    def started(start: Callable[[], None]) -> None:
+        starting = sys._getframe(2).f_locals.get("self")  # noqa: SLF001
+        begin(has_stacks=getattr(starting, "with_stack", False))
+        start()
         steps.mark_again()
         if memory is not None:
             memory.begin()
-        starting = sys._getframe(2).f_locals.get("self")  # noqa: SLF001
-        # It may have the source lines anyway.
-        if session.options.source and not getattr(starting, "with_stack", False):
-            config = getattr(starting, "experimental_config", None)
-            session.marks_lines = True
-            source_mode.begin(every_thread=profiles_all_threads(config))
+
+    def disabled(disable: Callable[[], Any]) -> Any:
+        # Ops that other threads call until it has ended have no places.
+        found = session.take_rows()
+        if found is not None:
+            torch.autograd._add_metadata_json(MEMBER, found)  # noqa: SLF001 -- as torch does
+        return disable()
 
     def stopped(stop: Callable[[], None]) -> None:
         stop()
-        source_mode.end()
         session.marks_lines = False
         session.write(kineto=False)
 
     replace(profiler, "_run_on_profiler_start", started, undo)
+    replace(profiler, "_disable_profiler", disabled, undo)
     replace(profiler, "_run_on_profiler_stop", stopped, undo)
-    undo.callback(source_mode.end)
     if profiler._is_profiler_enabled:  # noqa: SLF001 -- there is no other way to know
-        session.write(kineto=True)
-        if session.options.source and session.recorder is not None:
-            session.marks_lines = True
-            source_mode.begin(every_thread=True)
+        begin(has_stacks=session.recorder is None)

@@ -22,7 +22,6 @@ from torch.fx import GraphModule
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
 
-    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -103,15 +102,6 @@ def all_threads_config() -> Any:
         return None
 
 
-def profiles_all_threads(config: Any) -> bool:
-    """Return whether an option of torch.profiler says so; it shows in its pickled form alone."""
-    wanted = all_threads_config()
-    if config is None or wanted is None:
-        return False
-    values = zip(*(c.__getstate__() for c in (config, wanted, type(wanted)())), strict=True)
-    return all(value == on for value, on, off in values if on != off)
-
-
 def allocated_on_cpu(stopped: Any) -> int | None:
     """Return how much more is allocated on the CPU since a torch.profiler started that has ended.
 
@@ -174,16 +164,6 @@ def remove_mode(mode: TorchDispatchMode) -> None:
     _set_modes(_DISPATCH_STACK, [m for m in _modes(_DISPATCH_STACK) if m is not mode])
 
 
-def insert_function_mode(mode: TorchFunctionMode) -> None:
-    """Push a mode for calls from Python below all others of this thread."""
-    _set_modes(_FUNCTION_STACK, [mode, *_modes(_FUNCTION_STACK)])
-
-
-def remove_function_mode(mode: TorchFunctionMode) -> None:
-    """Take a mode for calls from Python from this thread."""
-    _set_modes(_FUNCTION_STACK, [m for m in _modes(_FUNCTION_STACK) if m is not mode])
-
-
 def dispatch_modes() -> list[TorchDispatchMode]:
     """Return the dispatch modes of this thread, the innermost last."""
     return _modes(_DISPATCH_STACK)
@@ -203,12 +183,6 @@ _DISPATCH_STACK: Final = _ModeStack(
     _C._get_dispatch_stack_at,
     _C._push_on_torch_dispatch_stack,
     lambda: _C._pop_torch_dispatch_stack(None),
-)
-_FUNCTION_STACK: Final = _ModeStack(
-    _C._len_torch_function_stack,
-    _C._get_function_stack_at,
-    _C._push_on_torch_function_stack,
-    _C._pop_torch_function_stack,
 )
 
 
@@ -348,18 +322,11 @@ def own_number(group: Any) -> int | None:
         return None
 
 
-def uses_dynamo() -> bool:
-    """Return whether the program has compiled anything, or is about to."""
-    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
-    backends = getattr(eval_frame, "cached_backends", {})
-    # A decorator that only switches Dynamo off has no backend.
-    return any(backend is not None for backend in backends.values())
-
-
 def compiled_codes() -> Container[types.CodeType]:
     """Return what Dynamo wrote, in place of the code of functions that it compiled."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
-    codes: Container[types.CodeType] = () if dynamo is None else dynamo.output_codes
+    # It is not all there while it is imported.
+    codes: Container[types.CodeType] = getattr(dynamo, "output_codes", ())
     return codes
 
 
@@ -419,11 +386,17 @@ def hide_from_dynamo(names: tuple[str, ...]) -> None:
     Where a compiled function falls back to Python, Dynamo looks at every function that is called,
     the annotation's own as well. Those that Dynamo meets while it traces are not affected.
     """
-    frames = _C._dynamo.eval_frame
-    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+    frames: Any = _C._dynamo.eval_frame
+    skip = getattr(frames, "skip_code", None)  # until 2.6
+    if skip is None:
+        how = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+
+        def skip(code: types.CodeType) -> None:
+            frames.set_code_exec_strategy(code, how)
+
     for name in names:
         for code in _codes(vars(sys.modules[name]).values(), name):
-            frames.set_code_exec_strategy(code, skip)
+            skip(code)
 
 
 def _codes(values: Any, module: str) -> Iterator[types.CodeType]:

@@ -21,6 +21,7 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 import torch.utils.checkpoint
 from torch import _C
@@ -38,9 +39,11 @@ from pyprof2.nvtx.internals import (
     is_compiled_graph,
     without_torch_function,
 )
+from pyprof2.nvtx.observers import LACKS_ALL_LINES, LACKS_LINES, observer
 from pyprof2.nvtx.session import OWN_RECORDS, AnnotationSession
 from pyprof2.nvtx.sinks import Copied, Sink, numbered_sink
 from pyprof2.nvtx.sources import CallPlace, CallRange
+from pyprof2.op_places import ROWS_AT_MOST, OpPlace, PlacesById, format_places
 from pyprof2.signatures import TORCH_DTYPES, Input, Scalar, Tensor
 
 if TYPE_CHECKING:
@@ -197,6 +200,7 @@ class Asked:
         self._module_call = module_call
         self._ops: dict[tuple[str, str], ObservedOp] = {}
         self._sites: dict[int, ObservedSite] = {}
+        self._kept: dict[int, OpPlace | None] = {}
         self._forwards: dict[int, ForwardOp] = {0: session.catalog.unknown}
         self._forward_numbers: dict[ForwardOp, int] = {session.catalog.unknown: 0}
         self._places: dict[int, CallPlace] = {}
@@ -374,11 +378,26 @@ class Asked:
 
     def record(self, text: str, token: int) -> None:
         """Follow a range of torch.profiler that the program opens; `leave` ends it."""
-        if not text.startswith(OWN_RECORDS):
+        if text.startswith(OWN_RECORDS):
+            return
+        if not self._session.notes_rows:
             self._session.enter_record(token, text)
+        elif (scope := self._session.optimizer_scope(text)) is not None:
+            self._session.enter(token, scope)
+
+    def places_of(self, sites: Iterable[int]) -> list[OpPlace | None]:
+        """Return where the ops of sites are called; None: the profiler knows it as well."""
+        found = [
+            self._kept[number] if site is None else _place_of(site)
+            for number, site in ((number, self._sites.get(number)) for number in sites)
+        ]
+        self._kept.clear()
+        return found
 
     def _forget(self) -> None:
         """Let go of sites, forward ops and places; registered texts are found again."""
+        if self._session.notes_rows:
+            self._kept |= {number: _place_of(site) for number, site in self._sites.items()}
         self._catalog.forget()
         unknown = self._catalog.unknown
         self._sites.clear()
@@ -389,7 +408,7 @@ class Asked:
 
     # -- of ranges
 
-    def scope_message(self, number: int) -> Any:
+    def scope_message(self, number: int, _: int) -> Any:
         """Return what is pushed for a scope."""
         return self._lasting(self._scopes[number].marker)
 
@@ -399,27 +418,61 @@ class Asked:
         return self._lasting(marker)
 
     def _lasting(self, marker: Marker) -> Any:
+        if self._session.notes_rows:
+            # Steps of optimizers a torch.profiler records itself.
+            is_known = marker.kind in ("optimizer", "zero_grad")
+            return None if is_known else format_marker(marker, quoteless=True)
         if self._session.messages is None:
             return None
         message = self._session.messages.lasting(marker)
         return message.text if type(message) is Copied else message
 
 
+def _place_of(site: ObservedSite) -> OpPlace | None:
+    """Return where an op is called; None: nothing is known, or it adds up a gradient."""
+    marker = site.marker
+    if marker.accumulate or (marker.layer is None and marker.source is None):
+        return None
+    return OpPlace(site.op.name, marker.layer, marker.root, marker.outermost, marker.source)
+
+
 class ObservedSession(AnnotationSession):
-    """An annotation whose ops are marked by the observer, except while torch.profiler runs."""
+    """An annotation whose ops are marked by the observer.
+
+    While torch.profiler runs it notes where ops are called, and by which ids that records them.
+
+    Attributes:
+        observer: the compiled one; None: it was not needed yet, or there is none.
+        notes_rows: whether it notes that now.
+    """
 
     def __init__(
-        self, options: Options, sink: Sink, recorder: Recorder | None, observer: Any
+        self, options: Options, sink: Sink | None, recorder: Recorder | None, observer: Any
     ) -> None:
-        self.is_native = sink.is_native
-        super().__init__(options, sink if sink.is_native else numbered_sink(sink), recorder)
+        self.is_native = sink is None or sink.is_native
+        super().__init__(
+            options, sink if sink is None or sink.is_native else numbered_sink(sink), recorder
+        )
         self.observer = observer
-        self._leave = observer.leave
+        self.notes_rows = False
         self._process = os.getpid()
         self._asked: Asked | None = None
+        self._module_call: CodeType | None = None
 
     def begin(self, module_call: CodeType) -> None:
         """Have the observer ask this session; no op is marked yet."""
+        self._module_call = module_call
+        if self.observer is not None:
+            self._connect(module_call)
+
+    def prepare_rows(self) -> None:
+        """Find the observer, if it was not needed before."""
+        if self.observer is None and self._module_call is not None:
+            lacks = LACKS_ALL_LINES if self.recorder is None else LACKS_LINES
+            self.observer = observer(lacks)
+            self.begin(self._module_call)
+
+    def _connect(self, module_call: CodeType) -> None:
         flags = _SHAPES * self.options.shapes + _SOURCE * self.options.source
         self._asked = asked = Asked(self, module_call)
         push = None if self.is_native else self._push_message
@@ -446,16 +499,44 @@ class ObservedSession(AnnotationSession):
 
     def close(self) -> None:
         """Stop marking ops, on all threads."""
-        self.observer.stop(os.getpid() != self._process)
+        if self._asked is not None:
+            self.observer.stop(os.getpid() != self._process)
 
     def _adjust_thread(self) -> None:
-        self.observer.activate(self.writes_ops)
+        if self._asked is None:
+            return
+        if self.notes_rows != (self.kineto and self.marks_lines):
+            self.notes_rows = not self.notes_rows
+            self.observer.note_rows(self.notes_rows)
+            self.observer.rows()  # of a recording that was given up
+        self.observer.activate(self.writes_ops or (self.notes_rows and self.recording))
+
+    @property
+    def by_python(self) -> bool:
+        """Whether the observer follows nothing at the moment."""
+        return self._asked is None or (self.kineto and not self.notes_rows)
+
+    def take_rows(self) -> str | None:
+        """Return where the ops were called that were recorded, as a member of the trace."""
+        if not self.notes_rows or self._asked is None:
+            return None
+        self.observer.activate(False)  # noqa: FBT003 -- its only argument
+        rows = np.frombuffer(self.observer.rows(), np.int64).reshape(-1, 2)
+        sites, site = np.unique(rows[:, 1], return_inverse=True)
+        found = self._asked.places_of(sites.tolist())
+        known = {place: None for place in found if place is not None}
+        number = {place: at for at, place in enumerate(known)}
+        places = np.array([number.get(place, -1) for place in found] or [-1])[site.reshape(-1)]
+        ids = rows[:, 0]
+        keep = np.flatnonzero((places >= 0) & (ids > 0))[:ROWS_AT_MOST]
+        keep = keep[np.argsort(ids[keep], kind="stable")]
+        return format_places(PlacesById("record_function_id", ids[keep], places[keep], list(known)))
 
     # -- ranges other than those of ops
 
     def enter(self, token: int, scope: OpScope, source: str | None = None, frame: int = 0) -> None:
         """Go into a scope on the calling thread, and open its range."""
-        if self.kineto or self._asked is None:
+        if self.by_python or self._asked is None:
             super().enter(token, scope, source, frame)
         else:
             self.observer.enter(token, self._asked.number_of(scope), None)
@@ -470,12 +551,12 @@ class ObservedSession(AnnotationSession):
 
     def leave(self, token: int) -> None:
         """Come out of what was entered with `token`, and close its range."""
-        if not self._leave(token):
+        if self._asked is None or not self.observer.leave(token):
             super().leave(token)
 
     def module_entry(self) -> Callable[[Module], bool] | None:
         """Return a way of its own to enter a module, which says whether it is a layer."""
-        find_known, enter_module = self.layers.find_known, self.observer.enter_module
+        find_known = self.layers.find_known
         numbers: dict[int, tuple[Layer, int, int]] = {}
 
         def enter(module: Module) -> bool:
@@ -483,12 +564,12 @@ class ObservedSession(AnnotationSession):
             found = numbers.get(key)
             if (
                 found is None
-                or self.kineto
+                or self.by_python
                 or find_known(key) is not found[0]
                 or isinstance(module, GraphModule)
             ):
                 call = sys._getframe(1)  # noqa: SLF001 -- no other way to the caller
-                if self.kineto:
+                if self.by_python:
                     return hooks.enter_module(self, module, call)
                 found = self._number(module, call.f_back)
                 if found is None:
@@ -496,7 +577,7 @@ class ObservedSession(AnnotationSession):
                 if len(numbers) >= SITES_AT_MOST:
                     numbers.clear()
                 numbers[key] = found
-            enter_module(key, found[1], found[2])
+            self.observer.enter_module(key, found[1], found[2])
             return True
 
         return enter

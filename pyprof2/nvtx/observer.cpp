@@ -35,6 +35,12 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
+#if PY_VERSION_HEX < 0x030E0000
+#define OBSERVER_HAS_FRAMES // as far as it was looked at how they lie in memory
+#define Py_BUILD_CORE
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#endif
 
 using c10::DispatchKey;
 using c10::DispatchKeySet;
@@ -49,6 +55,7 @@ constexpr uint32_t kUnknown = 0; // no forward op, no place, no scope of its own
 constexpr int64_t kNodesOfAnOp = 64;
 constexpr size_t kCallsAtMost = 200000;
 constexpr size_t kDeadThreadsAtMost = 64;
+constexpr size_t kRangesAtMost = 1000;
 
 inline uint64_t mix(uint64_t hash, uint64_t value) {
   hash ^= value + 0x9E3779B97F4A7C15ull + (hash << 6) + (hash >> 2);
@@ -240,15 +247,35 @@ struct Open { // an op, or a node, that runs
   bool fills = false; // its parts come first
 };
 
+/* Ranges in the trace of a torch.profiler; they end in the other order. */
+class Records {
+ public:
+  Records() = default;
+  Records(Records&&) = default;
+  Records& operator=(Records&&) = default;
+  ~Records() { while (!open_.empty()) open_.pop_back(); }
+  void open(const std::string& text) {
+    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+    if (!callbacks) return;
+    open_.push_back(std::make_unique<at::RecordFunction>(std::move(*callbacks)));
+    open_.back()->before(text);
+  }
+
+ private:
+  std::vector<std::unique_ptr<at::RecordFunction>> open_;
+};
+
 struct Scope { // a layer, an optimizer's step, a text of the user's own, that is open
   uint64_t token;
   void* frame; // of the wrapper that calls a module
+  void* activation; // the same, as it lies in memory
   uint32_t place; // from where it is called
   uint32_t ranges; // that were opened
   uint32_t outer;
   bool outer_is_optimizer, was_in_node;
   int outer_task;
   Node outer_node;
+  Records records;
 };
 
 struct Session;
@@ -267,6 +294,8 @@ struct Thread {
   Node node, last; // what runs; what ran last
   int64_t next_number = kNoNumber; // of a node, when the last op ended
   int64_t function = kNoNumber; // the node of the autograd function whose forward runs
+  Table<int> kinds; // of codes: those of the session that were met here
+  Table<uint32_t> places;
   Table<Site> sites;
   Table<Message> calls; // what is pushed for one call at a site
   Table<uint32_t> recomputed; // scopes of functions that are run again, by what their nodes belong to
@@ -276,6 +305,8 @@ struct Thread {
   Message copied; // the last text that is not remembered
   std::mutex rows_mutex;
   std::vector<std::pair<uint64_t, uint32_t>> rows;
+  uint64_t row_count = 0;
+  std::vector<std::pair<const at::RecordFunction*, uint64_t>> made; // of ops, with rows before them
 
   ~Thread();
 };
@@ -305,9 +336,14 @@ Thread::~Thread() {
 
 enum Flags : uint32_t { kShapes = 1, kSource = 2, kRows = 4 };
 
+/* A text that Python was asked for, as a range and as a record. */
+struct Texts {
+  Message range, record;
+};
+
 struct ScopeInfo {
   bool is_optimizer;
-  Message message;
+  Texts texts;
 };
 
 /* From start to stop. What Python asks for is held until the next one begins. */
@@ -319,7 +355,7 @@ struct Session {
   Held push, pop, domain; // the sink in Python
   std::deque<ScopeInfo> scopes;
   Table<uint32_t> places;
-  Table<Message> lines;
+  Table<Texts> lines;
   std::unordered_map<PyCodeObject*, int> codes;
   Held function_apply, engine_run;
 };
@@ -363,12 +399,15 @@ Thread& this_thread() {
     s.node = s.last = Node{};
     s.next_number = s.function = kNoNumber;
     s.rows.clear();
+    s.made.clear();
     s.epoch = epoch - 1;
     std::lock_guard<std::mutex> lock(g_mutex);
     g_threads[s.id] = Known{s.nodes, s.payload_base};
   }
   if (s.epoch != epoch) { // all is forgotten
     s.epoch = epoch;
+    s.kinds.clear();
+    s.places.clear();
     s.sites.clear();
     s.calls.clear();
     s.recomputed.clear();
@@ -443,6 +482,7 @@ int kind_of(PyCodeObject* code, PyFrameObject* frame) {
   if (g.codes.size() > 200000) {
     for (auto& each : g.codes) Py_DECREF(each.first);
     g.codes.clear();
+    g_epoch++; // what threads know of them
   }
   int kind = (int)as_number(ask("classify", "(O)", (PyObject*)frame), kNobodys);
   Py_INCREF(code); // its address is a key
@@ -512,12 +552,75 @@ uint32_t place_from(PyFrameObject* start, const Thread& s) {
   return place;
 }
 
+#ifdef OBSERVER_HAS_FRAMES
+using Frame = _PyInterpreterFrame;
+#if PY_VERSION_HEX >= 0x030D0000
+Frame* frame_of(PyThreadState* state) { return state->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_executable; }
+void* instruction_of(const Frame* frame) { return frame->instr_ptr; }
+#else
+Frame* frame_of(PyThreadState* state) { return state->cframe->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_code; }
+void* instruction_of(const Frame* frame) { return frame->prev_instr; }
+#endif
+
+/* Return what the place of a call is known by on this thread; 0: it has to be looked for.
+
+   A thread's own frames stay as they are while it is in an op, whoever has the GIL; and the codes
+   that are known are held. To take the GIL for every op, and to have Python make an object of every
+   frame, would cost more than all the rest. */
+uint64_t key_of_place(PyThreadState* state, const Thread& s) {
+  uint64_t key = 7;
+  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+    if (_PyFrame_IsIncomplete(frame)) continue;
+    auto found = s.kinds.find((uint64_t)code_of(frame));
+    if (found == s.kinds.end() || found->second == kCompiled) return 0;
+    if (found->second == kLibrarys || found->second == kOwn) key = mix(key, (uint64_t)instruction_of(frame));
+    if (found->second == kOwn) return key;
+    if (found->second != kModuleCall) continue;
+    for (size_t at = s.scopes.size(); at--;)
+      if (s.scopes[at].activation == frame) return mix(mix(key, 3), s.scopes[at].place);
+  }
+  return key;
+}
+
+/* Take over what the session knows of the codes around this call; under the GIL. */
+void learn_kinds(PyThreadState* state, Thread& s) {
+  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+    if (_PyFrame_IsIncomplete(frame)) continue;
+    auto found = g.codes.find((PyCodeObject*)code_of(frame));
+    if (found == g.codes.end()) return;
+    s.kinds[(uint64_t)code_of(frame)] = found->second;
+  }
+}
+void* activation_of(PyObject* frame) {
+  return frame ? ((_frame*)frame)->f_frame : nullptr;
+}
+#else
+uint64_t key_of_place(PyThreadState*, const Thread&) { return 0; }
+void learn_kinds(PyThreadState*, Thread&) {}
+void* activation_of(PyObject*) { return nullptr; }
+#endif
+
 uint32_t place_of_op(Thread& s) {
-  if (!(g.flags & kSource) || !PyGILState_GetThisThreadState()) return kUnknown;
+  PyThreadState* state = g.flags & kSource ? PyGILState_GetThisThreadState() : nullptr;
+  if (!state) return kUnknown;
+  uint64_t key = key_of_place(state, s);
+  if (key) {
+    auto found = s.places.find(key);
+    if (found != s.places.end()) return found->second;
+  }
   Python python;
   s.busy = true;
+  uint64_t epoch = g_epoch.load();
   uint32_t place = place_from(PyEval_GetFrame(), s);
   s.busy = false;
+  if (epoch != g_epoch.load()) return place;
+  learn_kinds(state, s);
+  if ((key = key_of_place(state, s)) != 0) {
+    if (s.places.size() > kCallsAtMost) s.places.clear();
+    s.places[key] = place;
+  }
   return place;
 }
 
@@ -561,9 +664,17 @@ const char* const kWithoutNodes[] = {
     "nonzero", "ones_like", "rand_like", "randint_like", "randn_like", "searchsorted", "signbit",
     "zeros_like"};
 
+/* Older versions of torch do not say it; the address of the name is that of one overload alone. */
+template <class F> auto overload_of(const F& fn, int) -> decltype(fn.overload_name()) {
+  return fn.overload_name();
+}
+template <class F> const char* overload_of(const F&, long) {
+  return nullptr;
+}
+
 const OpInfo* info_of(const at::RecordFunction& fn) {
   static thread_local Table<std::unique_ptr<OpInfo>> known;
-  const char *name = fn.name(), *overload = fn.overload_name();
+  const char *name = fn.name(), *overload = overload_of(fn, 0);
   std::unique_ptr<OpInfo>& found = known[mix((uint64_t)name, (uint64_t)overload)];
   // Schemas that are gone leave their addresses to others.
   if (found && found->name == name) return found.get();
@@ -861,19 +972,6 @@ bool is_traced() { // a compiler or an exporter only thinks of running it
 
 const char kEvaluate[] = "autograd::engine::evaluate_function";
 
-/* A range that is no op: what the engine does for a node, and its hooks, or something else's. */
-void begin_range(Thread& s, const at::RecordFunction& fn) {
-  if (strncmp(fn.name(), kEvaluate, sizeof kEvaluate - 1) != 0) return;
-  auto node = torch::autograd::get_current_node();
-  if (!node) return;
-  Open open{&fn};
-  open.is_node = true;
-  open.was_in_node = s.in_node;
-  open.outer = s.node;
-  begin_node(s, node->sequence_nr(), node->thread_id());
-  s.open.push_back(open);
-}
-
 /* A range of torch.profiler that the program opens: steps of optimizers, and its own. */
 void begin_record(Thread& s, const at::RecordFunction& fn) {
   // Those that may end on another thread are of a process group.
@@ -932,6 +1030,57 @@ void fill_gap(Thread& s, uint32_t scope, uint32_t place, int64_t next) {
     s.nodes->set(number, found->second.forward, kNoNumber);
 }
 
+void note_row(Thread& s, const at::RecordFunction& fn, const Site& site) {
+  s.row_count++;
+  std::lock_guard<std::mutex> lock(s.rows_mutex);
+  s.rows.emplace_back(fn.handle(), site.number);
+}
+
+void note_call(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
+  Way way;
+  uint32_t scope = scope_of(s, &way);
+  bool is_forward = way == kForward;
+  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
+  note_row(s, fn, site_of(s, op, way, is_forward ? scope : s.node.forward, place));
+}
+
+/* Note where an autograd function is called, or what torch.compile made. */
+void note_range(Thread& s, const at::RecordFunction& fn) {
+  static thread_local std::unordered_map<std::string, std::unique_ptr<OpInfo>> known;
+  if (!PyGILState_GetThisThreadState() || is_traced()) return;
+  auto found = known.find(fn.name());
+  if (found == known.end()) {
+    if (known.size() >= kRangesAtMost) return; // names that are made up as the program runs
+    found = known.emplace(fn.name(), std::make_unique<OpInfo>()).first;
+    found->second->name = fn.name();
+  }
+  note_call(s, fn, *found->second);
+}
+
+/* Note where an op was called that was to be made of others, and is of none. */
+void end_made(Thread& s, const at::RecordFunction& fn) {
+  uint64_t before = s.made.back().second;
+  s.made.pop_back();
+  const OpInfo* op = s.row_count == before && g_on.load() && !is_traced() ? info_of(fn) : nullptr;
+  if (op) note_call(s, fn, *op);
+}
+
+/* A range that is no op: what the engine does for a node, and its hooks, or something else's. */
+void begin_range(Thread& s, const at::RecordFunction& fn) {
+  if (strncmp(fn.name(), kEvaluate, sizeof kEvaluate - 1) != 0) {
+    if (g.flags & kRows) note_range(s, fn);
+    return;
+  }
+  auto node = torch::autograd::get_current_node();
+  if (!node) return;
+  Open open{&fn};
+  open.is_node = true;
+  open.was_in_node = s.in_node;
+  open.outer = s.node;
+  begin_node(s, node->sequence_nr(), node->thread_id());
+  s.open.push_back(open);
+}
+
 void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, const Inputs& inputs, Open& open) {
   Way way;
   uint32_t scope = scope_of(s, &way);
@@ -940,10 +1089,7 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, con
   bool is_forward = way == kForward;
   uint32_t place = is_forward ? place_of_op(s) : kUnknown;
   Site& site = site_of(s, op, way, is_forward ? scope : s.node.forward, place, &open.site);
-  if (g.flags & kRows) {
-    std::lock_guard<std::mutex> lock(s.rows_mutex);
-    s.rows.emplace_back(fn.handle(), site.number);
-  }
+  if (g.flags & kRows) note_row(s, fn, site);
   open.forward = is_forward ? site.forward : s.node.forward;
   bool makes_nodes = is_forward && with_grad && inputs.requires_grad &&
                      (site.nodes < 0 ? op.makes_nodes : site.nodes > 0);
@@ -977,7 +1123,10 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, con
 }
 
 void begin_op(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
-  if (op.is_composite) return; // its parts are marked, and make its nodes
+  if (op.is_composite) { // its parts are marked, and make its nodes
+    if (g.flags & kRows) s.made.emplace_back(&fn, s.row_count);
+    return;
+  }
   Open open{&fn};
   // A thread that does a part of an op's work, and makes room for it, calls nothing.
   bool is_helper = !s.in_node && !PyGILState_GetThisThreadState() && at::in_parallel_region();
@@ -1044,7 +1193,7 @@ bool leave(Thread& s, uint64_t token) {
   while (at && s.scopes[at - 1].token != token) at--;
   if (!at) return false;
   while (s.scopes.size() >= at) {
-    Scope scope = s.scopes.back();
+    Scope scope = std::move(s.scopes.back());
     s.scopes.pop_back();
     s.scope = scope.outer;
     s.scope_is_optimizer = scope.outer_is_optimizer;
@@ -1087,6 +1236,10 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
   Thread& s = this_thread();
   if (fn.scope() == at::RecordScope::USER_SCOPE) {
     if (!s.scopes.empty()) leave(s, (uint64_t)(uintptr_t)&fn);
+    return;
+  }
+  if (!s.made.empty() && s.made.back().first == &fn) {
+    end_made(s, fn);
     return;
   }
   // Ranges of the program's own may end in any order; ops do not.
@@ -1145,6 +1298,22 @@ PyObject* py_mark(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
+/* Have torch call the observer; ops get ids only where it asks for them. */
+void observe() {
+  bool with_ids = (g.flags & kRows) != 0;
+  if (g_registered && with_ids != g_with_ids) {
+    at::removeCallback(g_handle);
+    g_registered = false;
+  }
+  if (g_registered) return;
+  at::RecordFunctionCallback callback(on_start, on_end);
+  callback.needsInputs(true).needsIds(with_ids).scopes({at::RecordScope::FUNCTION,
+      at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
+  g_handle = at::addGlobalCallback(callback);
+  g_registered = true;
+  g_with_ids = with_ids;
+}
+
 /* start(asked, push, pop, domain, flags, function_apply, engine_run): begin a session. */
 PyObject* py_start(PyObject*, PyObject* args) {
   PyObject *asked, *push, *pop, *domain, *apply, *run;
@@ -1157,7 +1326,7 @@ PyObject* py_start(PyObject*, PyObject* args) {
   g.domain = Held(Py_NewRef(domain));
   g.function_apply = Held(Py_NewRef(apply));
   g.engine_run = Held(Py_NewRef(run));
-  g.flags = flags;
+  g.flags = flags & ~kRows;
   g.scopes.clear();
   g.places.clear();
   g.lines.clear();
@@ -1166,20 +1335,15 @@ PyObject* py_start(PyObject*, PyObject* args) {
   g_numbers = 0;
   g_epoch++;
   g.number = ++g_session;
-  bool with_ids = (flags & kRows) != 0;
-  if (g_registered && with_ids != g_with_ids) {
-    at::removeCallback(g_handle);
-    g_registered = false;
-  }
-  if (!g_registered) {
-    at::RecordFunctionCallback callback(on_start, on_end);
-    callback.needsInputs(true).needsIds(with_ids).scopes({at::RecordScope::FUNCTION,
-        at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
-    g_handle = at::addGlobalCallback(callback);
-    g_registered = true;
-    g_with_ids = with_ids;
-  }
+  observe();
   this_thread(); // it is the first
+  Py_RETURN_NONE;
+}
+
+/* note_rows(on): note which op is at which site, in place of ranges, or no longer. */
+PyObject* py_note_rows(PyObject*, PyObject* on) {
+  g.flags = PyObject_IsTrue(on) ? g.flags | kRows : g.flags & ~kRows;
+  observe();
   Py_RETURN_NONE;
 }
 
@@ -1221,31 +1385,38 @@ PyObject* py_scope(PyObject*, PyObject* is_optimizer) {
   return PyLong_FromSize_t(g.scopes.size() - 1);
 }
 
-uint32_t push_scope(uint32_t number) {
-  if (number >= g.scopes.size() || !g_on.load()) return 0;
-  ScopeInfo& scope = g.scopes[number];
-  if (!scope.message.is_set) {
-    Held told = ask("scope_message", "(I)", number);
-    take_message(&scope.message, told.get());
-  }
-  if (!scope.message.is_set) return 0;
-  push_message(scope.message, kNoNumber);
-  return 1;
-}
-uint32_t push_line(uint32_t place, bool recompute) {
+/* Open a range, or a record, with a text that Python gives; return whether it is a range. */
+uint32_t open_text(Records* records, Texts* texts, const char* method, uint32_t number, int which) {
   if (!g_on.load()) return 0;
-  Message& line = g.lines[((uint64_t)place << 1) + recompute];
-  if (!line.is_set) {
-    Held told = ask("line_message", "(Ii)", place, (int)recompute);
-    take_message(&line, told.get());
+  bool is_record = (g.flags & kRows) != 0;
+  Message& text = is_record ? texts->record : texts->range;
+  if (!text.is_set) {
+    Held told = ask(method, "(Ii)", number, which);
+    take_message(&text, told.get());
   }
-  if (!line.is_set) return 0;
-  push_message(line, kNoNumber);
-  return 1;
+  if (!text.is_set) return 0;
+  if (!is_record) {
+    push_message(text, kNoNumber);
+    return 1;
+  }
+  Thread& s = this_thread();
+  s.busy = true; // it is none of the program's
+  records->open(text.text);
+  s.busy = false;
+  return 0;
+}
+uint32_t open_scope_text(Records* records, uint32_t number) {
+  if (number >= g.scopes.size()) return 0;
+  return open_text(records, &g.scopes[number].texts, "scope_message", number, 0);
+}
+uint32_t open_line(Records* records, uint32_t place, bool recompute) {
+  Texts& texts = g.lines[((uint64_t)place << 1) + recompute];
+  return open_text(records, &texts, "line_message", place, (int)recompute);
 }
 
-Scope& open_scope(Thread& s, uint64_t token) {
-  s.scopes.push_back(Scope{token, nullptr, kUnknown, 0, s.scope, s.scope_is_optimizer, s.in_node, s.task, s.node});
+Scope& open_scope(Thread& s, uint64_t token, uint32_t ranges, Records records) {
+  s.scopes.push_back(Scope{token, nullptr, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer,
+                           s.in_node, s.task, s.node, std::move(records)});
   return s.scopes.back();
 }
 void go_into(Thread& s, uint32_t scope) {
@@ -1280,12 +1451,13 @@ PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
     s.next_number = next;
     s.function = kNoNumber;
   }
-  uint32_t ranges = place ? push_line(place, recompute) : 0;
-  ranges += push_scope(scope);
-  Scope& opened = open_scope(s, token);
+  Records records;
+  uint32_t ranges = place ? open_line(&records, place, recompute) : 0;
+  ranges += open_scope_text(&records, scope);
+  Scope& opened = open_scope(s, token, ranges, std::move(records));
   opened.frame = wrapper.get(); // runs as long as this is open
+  opened.activation = activation_of(wrapper.get());
   opened.place = place;
-  opened.ranges = ranges;
   go_into(s, scope);
   Py_RETURN_NONE;
 }
@@ -1298,17 +1470,16 @@ PyObject* py_enter(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "KIO", &token, &scope, &given)) return nullptr;
   Thread& s = this_thread();
   uint32_t ranges = 0;
-  if (given != Py_None) {
+  Records records;
+  if (given == Py_None) {
+    ranges = open_scope_text(&records, scope);
+  } else {
     Message message;
     take_message(&message, given);
-    if (g_on.load() && message.is_set) {
-      push_message(message, kNoNumber);
-      ranges = 1;
-    }
-  } else {
-    ranges = push_scope(scope);
+    ranges = g_on.load() && message.is_set;
+    if (ranges) push_message(message, kNoNumber);
   }
-  open_scope(s, token).ranges = ranges;
+  open_scope(s, token, ranges, std::move(records));
   if (given == Py_None) go_into(s, scope);
   Py_RETURN_NONE;
 }
@@ -1363,6 +1534,7 @@ PyMethodDef methods[] = {
     {"mark", (PyCFunction)(void (*)(void))py_mark, METH_FASTCALL, ""},
     {"start", py_start, METH_VARARGS, ""},
     {"activate", py_activate, METH_O, ""},
+    {"note_rows", py_note_rows, METH_O, ""},
     {"stop", py_stop, METH_O, ""},
     {"forget", py_forget, METH_NOARGS, ""},
     {"scope", py_scope, METH_O, ""},

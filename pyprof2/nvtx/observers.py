@@ -39,10 +39,18 @@ SECONDS_AT_MOST: Final = 300
 
 _INJECTED: Final = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "LD_PRELOAD")
 _LOG: Final = logging.getLogger("pyprof2")
-_LACKS: Final = (
+LACKS_RANGES: Final = (
     "ops are marked by a dispatch mode, which costs more and has autograd add up gradients"
     " in new memory"
 )
+LACKS_LINES: Final = (
+    "torch.profiler records Python stacks for the lines of ops, which costs more and does not"
+    " know those of operators and subscripts"
+)
+LACKS_ALL_LINES: Final = (
+    "torch.profiler gets the lines that call modules, and none of ops: with_stack=True gets them"
+)
+"""The ways to do without the observer, and what each lacks."""
 
 
 def is_wanted() -> bool:
@@ -50,9 +58,19 @@ def is_wanted() -> bool:
     return not is_pure() and os.environ.get(SWITCH) != "0"
 
 
-def observer() -> Any:
-    """Return the compiled observer; None: it is not wanted, or there is none that works."""
-    return _observer() if is_wanted() else None
+def observer(lacks: str = LACKS_RANGES) -> Any:
+    """Return the compiled observer; None: it is not wanted, or there is none that works.
+
+    Args:
+        lacks: what is done without it, which is said once if it was wanted.
+    """
+    if not is_wanted():
+        return None
+    found = _observer()
+    if isinstance(found, _Unusable):
+        _say(f"{lacks} ({found})")
+        return None
+    return found
 
 
 @functools.cache
@@ -61,10 +79,14 @@ def _observer() -> Any:
         module = _load(_path_of_binary())
         check(module)
     except _Unusable as error:
-        _LOG.warning("%s (%s)", _LACKS, error)
-        return None
-    _LOG.info("ops are marked by the compiled observer of torch %s", torch.__version__)
+        return error
+    _LOG.info("ops are followed by the compiled observer of torch %s", torch.__version__)
     return module
+
+
+@functools.cache
+def _say(text: str) -> None:
+    _LOG.warning("%s", text)
 
 
 class _Unusable(Exception):  # noqa: N818 -- it says why there is no observer
@@ -251,19 +273,27 @@ class _Test:
         self.pushed: list[tuple[str, int]] = []
         self.popped = 0
 
-    def classify(self, _frame: Any) -> int:
-        """Return that code is nobody's."""
-        return 0
+    def classify(self, frame: Any) -> int:
+        """Return that the code of the test is the user's, and all other is nobody's."""
+        return 2 if frame.f_code.co_filename == __file__ else 0
 
-    def site(self, name: str, overload: str, *_: int) -> tuple[int, int, int]:
-        """Note an op; its number is that of the call."""
+    def place(self, frame: Any) -> int:
+        """Return the line of the test."""
+        while frame.f_code.co_filename != __file__:
+            frame = frame.f_back
+        return int(frame.f_lineno)
+
+    def site(
+        self, name: str, overload: str, _way: int, _where: int, place: int
+    ) -> tuple[int, int, int]:
+        """Note an op; its number is that of its line."""
         self.ops.append((name, overload))
-        return len(self.ops), len(self.ops), 0
+        return place, place, 0
 
-    def message(self, _site: int, inputs: list[Any]) -> tuple[str, bool, int]:
+    def message(self, site: int, inputs: list[Any]) -> tuple[str, bool, int]:
         """Note the inputs of an op, whose text is not kept."""
         self.inputs.append(inputs)
-        return "text", False, 0
+        return str(site), False, 0
 
     def push(self, message: str, payload: int) -> None:
         """Note the beginning of a range."""
@@ -275,7 +305,7 @@ class _Test:
 
 
 def check(module: Any) -> None:
-    """See that the observer sees a known op as it is: name, shapes, dtypes, number.
+    """See that the observer sees a known op as it is: name, shapes, dtypes, number, line.
 
     On a thread of its own, where no mode of the program is on, and no number of its nodes is taken.
 
@@ -289,11 +319,14 @@ def check(module: Any) -> None:
         y = torch.empty((6,), dtype=torch.float64, device="cpu")[::2]
         module.activate(True)  # noqa: FBT003 -- its only argument
         number = next_sequence_nr()
-        result = torch.add(x, y, alpha=2)
+        for _ in range(2):
+            results.append(torch.add(x, y, alpha=2))
+            results.append(torch.add(x, y, alpha=2))
         module.activate(False)  # noqa: FBT003
-        found.append((number, result.grad_fn._sequence_nr()))  # type: ignore[union-attr]  # noqa: SLF001
+        found.append((number, results[0].grad_fn._sequence_nr()))  # noqa: SLF001
 
-    module.start(test, test.push, test.pop, None, 1, FUNCTION_APPLY, ENGINE_RUN)
+    results: list[Any] = []
+    module.start(test, test.push, test.pop, None, 3, FUNCTION_APPLY, ENGINE_RUN)
     try:
         thread = threading.Thread(target=run)
         thread.start()
@@ -301,10 +334,16 @@ def check(module: Any) -> None:
     finally:
         module.stop(False)  # noqa: FBT003
     ((number, of_node),) = found or ((-1, -2),)
-    payloads = [payload & ((1 << 40) - 1) for text, payload in test.pushed if text == "text"]
-    if (test.ops, payloads, test.popped) != ([("aten::add", "Tensor")], [number], 1):
+    payloads = [payload & ((1 << 40) - 1) for _, payload in test.pushed]
+    lines = [int(text) for text, _ in test.pushed]
+    first = min(lines, default=0)
+    is_seen = (test.ops, test.popped) == ([("aten::add", "Tensor")] * 2, 4)
+    if not is_seen or payloads != [*range(number, number + 4)]:
         msg = f"the test saw {test.ops} with numbers {payloads}"
         raise _Unusable(msg)
-    if number != of_node or [tuple(inputs) for inputs in test.inputs] != [_KNOWN]:
+    if lines != [first, first + 1] * 2:
+        msg = f"the test saw lines {lines}"
+        raise _Unusable(msg)
+    if number != of_node or [tuple(inputs) for inputs in test.inputs] != [_KNOWN] * 4:
         msg = f"the test saw other inputs: {test.inputs}"
         raise _Unusable(msg)

@@ -6,7 +6,7 @@ import re
 import sys
 import weakref
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
+    from pyprof2.markers import StepEvent
     from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.options import Options
     from pyprof2.nvtx.schema import UserFunction
@@ -210,8 +211,13 @@ class AnnotationSession(Knowledge):
             step: of the marker, which is the payload where there is one: texts are kept.
         """
         if self.kineto and self.recording:
-            marker = marker if step is None else replace(marker, step=step)
-            _open_record(RecordFunction(format_marker(marker, quoteless=True)))()
+            if marker.event is not None:  # several in every step
+                before, after = _around_step(marker.event)
+                number = "" if step is None else f"'step':{step},"
+                text = f"{before}{number}{after}"
+            else:
+                text = format_marker(marker, quoteless=True)
+            _open_record(RecordFunction(text))()
         elif self.sink is not None and self.messages is not None and self.writes_ops:
             payload = NO_SEQUENCE if step is None else step
             message = self.messages.of_marker(marker)
@@ -255,24 +261,44 @@ class AnnotationSession(Knowledge):
 
     def enter_record(self, token: int, text: str) -> None:
         """Go into a range of torch.profiler: the step of an optimizer, or a text of the user's."""
-        scope = self._optimizers.get(text)
+        scope = self.optimizer_scope(text)
         if scope is None:
-            found = _OPTIMIZER.match(text)
-            if found is None:
-                self.enter_text(token, text)
-                return
+            self.enter_text(token, text)
+        else:
+            self.enter(token, scope)
+
+    def optimizer_scope(self, text: str) -> OpScope | None:
+        """Return the scope of a range of torch.profiler; None: no optimizer has opened it."""
+        scope = self._optimizers.get(text)
+        found = None if scope else _OPTIMIZER.match(text)
+        if found:
             is_step = found["what"] == "step"
             marker = Marker("optimizer" if is_step else "zero_grad", name=found["name"])
             scope = self.catalog.scope(marker, "optimizer" if is_step else "other")
             self._optimizers[text] = scope
-        self.enter(token, scope)
+        return scope
 
     def begin(self, module_call: CodeType) -> None:
         """Learn which code calls modules, before anything is marked."""
 
+    def prepare_rows(self) -> None:
+        """Get ready to note where ops are called that a torch.profiler records from now on."""
+
+    def take_rows(self) -> str | None:
+        """Return what was noted, as a member of the trace, and end that; None: nothing was."""
+        return None
+
     def module_entry(self) -> Callable[[torch.nn.Module], bool] | None:
         """Return a way of its own to enter a module, which says whether it is a layer."""
         return None
+
+
+@cache
+def _around_step(event: StepEvent) -> tuple[str, str]:
+    """Return the text of a marker of steps, for torch.profiler, up to the number and behind it."""
+    text = format_marker(Marker("step", event=event), quoteless=True)
+    before, name, after = text.partition("'event':")
+    return before, name + after
 
 
 def _both(*ends: Callable[[], object] | None) -> Callable[[], object]:

@@ -67,6 +67,11 @@ def is_user_file(path: str) -> bool:
     return path.startswith(_PACKAGES) or not path.startswith(_STANDARD_LIBRARY)
 
 
+def is_installed_file(path: str) -> bool:
+    """Return whether a file is in a folder of installed packages."""
+    return path.startswith(_PACKAGES)
+
+
 def script_folder() -> str | None:
     """Return the folder of the program that runs, in which the user's own code is; None: unknown.
 
@@ -320,7 +325,7 @@ class Sources:
         whose = _MODULE_CALL if module == _HOOKS else _NOBODYS
         if package != "torch" and (_CELL.fullmatch(path) or is_user_file(path)):
             shown = shown_path(path)
-            is_own = not path.startswith(_PACKAGES) and is_own_path(shown, self._root)
+            is_own = not is_installed_file(path) and is_own_path(shown, self._root)
             whose = _OWN if is_own else _LIBRARYS
         self._files[path] = whose
         return whose

@@ -30,6 +30,7 @@ from pyprof2.nvtx.energy import why_uncounted
 from pyprof2.nvtx.internals import NO_TASK, current_task
 
 if TYPE_CHECKING:
+    from pyprof2.markers import StepEvent
     from pyprof2.nvtx.energy import Meter
     from pyprof2.nvtx.session import AnnotationSession
 
@@ -85,6 +86,12 @@ class OptimizerClock:
         else:
             self._alone = None
         self._optimizers.add(optimizer)
+
+
+@cache
+def step_marker(event: StepEvent) -> Marker:
+    """Return the marker of an event, which is made once: there are several in every step."""
+    return Marker("step", event=event)
 
 
 class StepTracker:
@@ -258,8 +265,8 @@ class StepTracker:
             number = self._clock.next if self._trains else max(0, self._batch)
         return (number in wanted) != self._session.recording
 
-    def _mark(self, event: Any, step: int | None = None) -> None:
-        self._session.mark(Marker("step", event=event), step)
+    def _mark(self, event: StepEvent, step: int | None = None) -> None:
+        self._session.mark(step_marker(event), step)
 
     def _is_elsewhere(self) -> bool:
         return self._thread not in (None, threading.get_ident())

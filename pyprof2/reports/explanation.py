@@ -119,9 +119,10 @@ def _op(op: Facts | None) -> Iterator[str]:
     yield f"op:{op['op_id']} {op['signature'] or op['op'] + ', inputs not recorded'}"
     recompute = "run again by checkpointing" if op["recompute"] else None
     yield _joined(_=op["direction"], __=recompute, step=op["step"], on_the_CPU=_time(op["dur_ns"]))
-    for name in ("layer", "source"):
-        if op[name] is not None:
-            yield f"{name} {op[name]}"
+    if op["layer"] is not None:
+        yield f"layer {op['layer']}"
+    if op["source"] is not None:
+        yield f"source {op['source']} ({op['source_evidence']})"
     if op["library_source"] not in (None, op["source"]):
         yield f"in the library at {op['library_source']}"
     if op["inside"]:

@@ -108,18 +108,22 @@ def test_every_op_is_inside_its_layer(tmp_path: Path) -> None:
     assert {m.layer: m.module for m in trace.markers("layer")}["blocks.0.mlp.1"] == "GELU"
 
 
-def test_every_call_is_inside_its_line(tmp_path: Path) -> None:
+def test_every_call_has_its_line_and_those_around_it(tmp_path: Path) -> None:
     from tests.nvtx import scenarios
 
     init()
     trace = trace_of(train_gpt(), tmp_path)
 
-    sources = trace.around("aten::scaled_dot_product_attention", "source")
+    called = {m.source for m in trace.around("aten::scaled_dot_product_attention", "source") if m}
+    ops = load(tmp_path / "trace.json").ops
+    own = {*ops.loc[ops["op"] == "aten::scaled_dot_product_attention", "source"]}
     text = Path(scenarios.__file__).read_text(encoding="utf-8").splitlines()
-    lines = {int(m.source.rpartition(":")[2]) for m in sources if m and m.source}
-    assert [text[line - 1].strip() for line in lines] == [
-        "heads = functional.scaled_dot_product_attention(q, k, v, is_causal=True)"
-    ]
+    for lines, expected in (
+        (called, "x = block(x)"),
+        (own, "heads = functional.scaled_dot_product_attention(q, k, v, is_causal=True)"),
+    ):
+        found = {int((line or "").rpartition(":")[2]) for line in lines}
+        assert [text[number - 1].strip() for number in found] == [expected]
 
 
 @pytest.mark.parametrize("options", [{"source": False}, {}], ids=["not wanted", "with_stack"])
