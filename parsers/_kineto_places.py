@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.op_places import MEMBER, parse_places
+from pyprof2.markers import MEMBER, parse_places
 from pyprof2.parsers._json import AROUND_BYTES_MAX
 from pyprof2.parsers._labels import LayerPath
 from pyprof2.problems import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Mapping
 
-    from pyprof2.op_places import PlacesById
+    from pyprof2.markers import PlacesById
     from pyprof2.parsers._json import JsonStream
     from pyprof2.recording import Spool
 

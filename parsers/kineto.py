@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pyprof2.markers import Marker
-    from pyprof2.op_places import PlacesById
+    from pyprof2.markers import Marker, PlacesById
     from pyprof2.parsers._kineto_columns import EventColumns, Scan, Scanner
     from pyprof2.parsers._labels import LayerPath
     from pyprof2.recording import OpPlaces, Signature

@@ -94,7 +94,10 @@ import msgspec
 from pyprof2.signatures import Input, Scalar, Tensor, is_possible, plain_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 VERSION: Final = 2
 """The version of the format. In version 1 the numbers of steps stand in the text."""
@@ -570,3 +573,97 @@ def place_in_job(environment: Mapping[str, str] = os.environ) -> PlaceInJob:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+MEMBER: Final = "pyprof2"
+"""The name of what a trace has where a profiler records the ops itself: where they were called, as a
+member of the JSON object that the trace is::
+
+    {"pyprof2":1,"by":"record_function_id","ids":[7,2,…],"rows":[0,0,1,…],
+     "places":[["aten::addmm","blocks.0","net",false,"model.py:12"],…]}
+
+Each id is the difference to the one before, the first to 0; the op that the profiler gave the id is
+at the place of the same row. A place is the name of the op, what markers call layer, root and
+outermost, and source. Texts are percent-encoded: recorders copy them as they are."""
+
+ROWS_AT_MOST: Final = 3_000_000
+"""Rows that a trace gets at most: readers refuse metadata of over 32 MB."""
+
+IdKind: TypeAlias = Literal["record_function_id", "external_id"]
+ID_KINDS: Final[tuple[str, ...]] = get_args(IdKind)
+"""The ids that profilers give ops."""
+
+
+class OpPlace(NamedTuple):
+    """Where an op was called; None where that is not known."""
+
+    op: str
+    layer: str | None
+    root: str | None
+    outermost: bool
+    source: str | None
+
+
+@dataclass(frozen=True)
+class PlacesById:
+    """Where ops were called, by their ids.
+
+    Attributes:
+        by: which of their ids these are.
+        ids: in ascending order.
+        rows: of each id the place.
+        places: by number.
+    """
+
+    by: IdKind
+    ids: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    places: Sequence[OpPlace]
+
+
+_RowId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_PlaceText = str | None
+
+
+class _PlacesMember(msgspec.Struct, forbid_unknown_fields=True):
+    pyprof2: Literal[1]
+    by: IdKind
+    ids: list[_RowId]
+    rows: list[_RowId]
+    places: list[tuple[str, _PlaceText, _PlaceText, bool, _PlaceText]]
+
+
+_places_decoder: Final = msgspec.json.Decoder(_PlacesMember)
+
+
+def format_places(found: PlacesById) -> str:
+    """Return the text of the member."""
+    import numpy as np  # what only reads the markers of Nsight does without
+
+    ids = np.diff(found.ids, prepend=np.zeros(1, np.int64))
+    texts = [
+        tuple(percent_encode(part) if isinstance(part, str) else part for part in place)
+        for place in found.places
+    ]
+    wire = _PlacesMember(1, found.by, ids.tolist(), found.rows.tolist(), texts)  # type: ignore[arg-type]
+    return msgspec.json.encode(wire).decode()
+
+
+def parse_places(text: bytes) -> PlacesById | None:
+    """Return what `format_places` wrote; None: it wrote another text."""
+    try:
+        wire = _places_decoder.decode(text)
+        places = [
+            OpPlace(*(unquote(part) if isinstance(part, str) else part for part in place))  # type: ignore[arg-type]
+            for place in wire.places
+        ]
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    import numpy as np
+
+    ids, rows = np.array(wire.ids, np.int64), np.array(wire.rows, np.int64)
+    if len(ids) != len(rows) or rows.max(initial=-1) >= len(places):
+        return None
+    ids = np.cumsum(ids)
+    # A sum that does not fit begins anew below 0.
+    return None if (ids < 0).any() else PlacesById(wire.by, ids, rows, places)

@@ -25,7 +25,7 @@ from pyprof2.capture.graph_captures import GraphCaptures
 from pyprof2.capture.growth import Growth
 from pyprof2.capture.outputs import say, write_trace
 from pyprof2.capture.runner import BY_SIGNAL
-from pyprof2.markers import DEVICES_KEY, DOMAIN, WINDOW
+from pyprof2.markers import DEVICES_KEY, DOMAIN, MEMBER, WINDOW, format_places
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
 from pyprof2.nvtx.event_tree import places_of
 from pyprof2.nvtx.internals import (
@@ -37,14 +37,13 @@ from pyprof2.nvtx.internals import (
 from pyprof2.nvtx.observers import LACKS_LINES, observer
 from pyprof2.nvtx.replacing import replace
 from pyprof2.nvtx.sources import script_folder
-from pyprof2.op_places import MEMBER, format_places
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyprof2.op_places import PlacesById
+    from pyprof2.markers import PlacesById
 
 SNAPSHOT_EVENTS: Final = 1_000_000
 """Allocations and releases that a snapshot keeps at most, the last ones: some 100 MB."""
@@ -86,12 +85,6 @@ class Prelude:
             self.cpu_bytes = allocated_on_cpu(self._profiler)
         self._profiler = None
         self._undo.close()
-
-    def _add_places(self, profiler: profile, plain: Path, path: Path) -> None:
-        """Write the trace with the places of ops, by the Python stacks that the profiler keeps."""
-        results: Any = profiler.profiler and profiler.profiler.kineto_results
-        roots = results.experimental_event_tree()
-        add_places(plain, path, places_of(roots, self.source_root))
 
     def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Give up where a profiler starts that is not this one."""
@@ -274,6 +267,12 @@ class TorchRecorder:
         if self._profiler is not None:
             self._profiler.stop()
         self._profiler = None
+
+    def _add_places(self, profiler: profile, plain: Path, path: Path) -> None:
+        """Write the trace with the places of ops, by the Python stacks that the profiler keeps."""
+        results: Any = profiler.profiler and profiler.profiler.kineto_results
+        roots = results.experimental_event_tree()
+        add_places(plain, path, places_of(roots, self.source_root))
 
     def _make_way(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """End before a profiler starts that is not this one."""

@@ -16,8 +16,8 @@ import numpy as np
 from torch._C._profiler import _EventType
 
 from pyprof2.frames import is_generated, is_own_path
+from pyprof2.markers import ROWS_AT_MOST, OpPlace, PlacesById
 from pyprof2.nvtx.sources import FRAMES_AT_MOST, is_installed_file, is_user_file, shown_path
-from pyprof2.op_places import ROWS_AT_MOST, OpPlace, PlacesById
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from torch.autograd import profiler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from pyprof2.markers import Marker
+from pyprof2.markers import MEMBER, Marker
 from pyprof2.nvtx.collective_marks import CollectiveMarks
 from pyprof2.nvtx.internals import (
     NO_TASK,
@@ -35,7 +35,6 @@ from pyprof2.nvtx.memory_tags import unpack
 from pyprof2.nvtx.pairing import note_function
 from pyprof2.nvtx.replacing import replace
 from pyprof2.nvtx.weights import note_lines
-from pyprof2.op_places import MEMBER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,7 +230,7 @@ def hook_profiler(
         # Ops that other threads call until it has ended have no places.
         found = session.take_rows()
         if found is not None:
-            torch.autograd._add_metadata_json(MEMBER, found)  # noqa: SLF001 -- as torch does
+            torch.autograd._add_metadata_json(MEMBER, found)  # type: ignore[attr-defined]  # noqa: SLF001
         return disable()
 
     def stopped(stop: Callable[[], None]) -> None:

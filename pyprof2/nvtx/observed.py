@@ -27,7 +27,15 @@ import torch.utils.checkpoint
 from torch import _C
 from torch.fx import GraphModule
 
-from pyprof2.markers import Marker, OpTexts, format_marker
+from pyprof2.markers import (
+    ROWS_AT_MOST,
+    Marker,
+    OpPlace,
+    OpTexts,
+    PlacesById,
+    format_marker,
+    format_places,
+)
 from pyprof2.nvtx import hooks
 from pyprof2.nvtx.calls import FLOATS_VARY_AFTER, ODD_ARGUMENTS, VARYING_AFTER, ForwardOp
 from pyprof2.nvtx.catalog import SITES_AT_MOST, OpScope
@@ -43,7 +51,6 @@ from pyprof2.nvtx.observers import LACKS_ALL_LINES, LACKS_LINES, observer
 from pyprof2.nvtx.session import OWN_RECORDS, AnnotationSession
 from pyprof2.nvtx.sinks import Copied, Sink, numbered_sink
 from pyprof2.nvtx.sources import CallPlace, CallRange
-from pyprof2.op_places import ROWS_AT_MOST, OpPlace, PlacesById, format_places
 from pyprof2.signatures import TORCH_DTYPES, Input, Scalar, Tensor
 
 if TYPE_CHECKING:
@@ -526,7 +533,9 @@ class ObservedSession(AnnotationSession):
         found = self._asked.places_of(sites.tolist())
         known = {place: None for place in found if place is not None}
         number = {place: at for at, place in enumerate(known)}
-        places = np.array([number.get(place, -1) for place in found] or [-1])[site.reshape(-1)]
+        places = np.array([-1 if place is None else number[place] for place in found] or [-1])[
+            site.reshape(-1)
+        ]
         ids = rows[:, 0]
         keep = np.flatnonzero((places >= 0) & (ids > 0))[:ROWS_AT_MOST]
         keep = keep[np.argsort(ids[keep], kind="stable")]

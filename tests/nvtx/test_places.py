@@ -22,11 +22,11 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pyprof2 import load
+from pyprof2.markers import MEMBER, parse_places
 from pyprof2.nvtx import init, observers, shutdown
 from pyprof2.nvtx.annotation import start
 from pyprof2.nvtx.event_tree import places_of
 from pyprof2.nvtx.options import Options
-from pyprof2.op_places import MEMBER, parse_places
 from tests.nvtx.recorder import Recorder
 from tests.nvtx.scenarios import SCENARIOS, Gpt, train_gpt
 from tests.nvtx.test_observer import ALONE, SAME

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2 import problems
-from pyprof2.op_places import MEMBER, OpPlace, PlacesById, format_places, parse_places
+from pyprof2.markers import MEMBER, OpPlace, PlacesById, format_places, parse_places
 from tests.kineto_events import load_events, node, op, read, trace
 
 if TYPE_CHECKING:
