@@ -260,6 +260,10 @@ WINDOW: Final = f'{{"pyprof2":{VERSION},"kind":"window"}}'
 
 DEVICES_KEY: Final = "pyprof2_devices"
 """The key of a memory snapshot under which `pyprof2 capture` puts what is used of each device."""
+COMPILED_KEY: Final = "pyprof2_compiled"
+"""The key of a trace under which our annotation puts its notes of compiled graphs."""
+COMPILED_VERSION: Final = 1
+"""The version of these notes."""
 
 
 def format_marker(marker: Marker, *, quoteless: bool = False) -> str:

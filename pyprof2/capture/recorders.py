@@ -372,7 +372,7 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     root = args.source_root or str(args.folder)
     # Only torch.profiler gets to know what memory is for.
     memory = args.memory and args.trace is not None
-    begin_capture(Capture(sink, steps, root, recorder, memory=memory))
+    begin_capture(Capture(sink, steps, root, recorder, memory=memory, keep_cache=args.keep_cache))
 
 
 def _say_where_it_ended(

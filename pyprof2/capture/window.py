@@ -30,6 +30,7 @@ from pyprof2.nvtx.annotation import (
     listen_for_steps,
     restore,
 )
+from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.internals import (
     NO_TASK,
     current_task,
@@ -72,6 +73,7 @@ class StepsRecording:
         self._counter: RemovableHandle | None = None
         self._recorder: TorchRecorder | None = None
         self._waiting = ExitStack()
+        self._notes = ExitStack()
 
     def begin(self, step: int = 0) -> None:
         """Begin to look out for the steps, on the thread that trains.
@@ -82,6 +84,8 @@ class StepsRecording:
         self._thread = get_ident()
         self._clock = OptimizerClock(step)
         atexit.register(self.finish)
+        # Graphs that run in the recorded steps are compiled in those before.
+        notes.begin(self._notes, keep_cache=False)
         # Where ops are marked anyway, the annotation itself finds the steps.
         if self._steps is None or step in self._steps or current_session() is not None:
             self._record()
@@ -174,6 +178,7 @@ class StepsRecording:
         count_from(self._clock, self._said)
 
     def _end(self) -> None:
+        self._notes.close()
         at_end, self._at_end = self._at_end, _nothing
         at_end()
 

@@ -18,6 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof2.markers import Marker
 from pyprof2.nvtx.collective_marks import CollectiveMarks
+from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.internals import (
     NO_TASK,
     allow_disabling_saved_hooks,
@@ -235,6 +236,11 @@ def hook_profiler(
         session.marks_lines = False
         session.write(kineto=False)
 
+    def stops(disable: Callable[[], Any]) -> Any:
+        notes.add_to_trace(session.layers)
+        return disable()
+
+    replace(profiler, "_disable_profiler", stops, undo)
     replace(profiler, "_run_on_profiler_start", started, undo)
     replace(profiler, "_run_on_profiler_stop", stopped, undo)
     undo.callback(source_mode.end)
