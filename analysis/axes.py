@@ -8,10 +8,49 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 SEPARATOR: Final = " / "
 """The text between the names of ranges inside one another."""
+OWNED: Final = ("op", "layer", "source")
+"""The axes along which a kernel of compiled code may have several keys."""
+_OWNERS: Final = "\n"
+_SHARED: Final = "(shared: "
+"""The text between the owners of what has several; none of them has a line break."""
+
+
+def join_owners(owners: Sequence[str]) -> str | None:
+    """Return the text that stands for several owners of one kernel; None for one, or none."""
+    return _OWNERS.join(sorted(owners, key=_place)) if len(owners) > 1 else None
+
+
+def split_owners(text: str) -> list[str]:
+    """Return the owners that a text stands for: itself, where it is just one."""
+    return text.split(_OWNERS)
+
+
+def _place(owner: str) -> tuple[str, int]:
+    """Return what owners are in the order of: lines of a file by number."""
+    path, colon, line = owner.rpartition(":")
+    return (path, int(line)) if colon and line.isdecimal() else (owner, -1)
+
+
+def shared_text(owners: Sequence[str]) -> str:
+    """Return several owners in words: `(shared: net.py:7, train.py:41, 42)`."""
+    words, last = [], None
+    for owner in sorted(owners, key=_place):
+        path, line = _place(owner)
+        words.append(str(line) if line >= 0 and path == last else owner)
+        last = path if line >= 0 else None
+    return f"{_SHARED}{', '.join(words)})"
+
+
+def in_shared_text(text: str, change: Callable[[str], str]) -> str:
+    """Return a key of an axis with a change made to each owner that it names."""
+    if not text.startswith(_SHARED):
+        return change(text)
+    owners = text.removeprefix(_SHARED).removesuffix(")").split(", ")
+    return f"{_SHARED}{', '.join(map(change, owners))})"
 
 
 def check_known_once(axes: Sequence[str], known: Collection[str], of: str) -> None:

@@ -22,7 +22,7 @@ from pyprof2.problems import MARKER_OF_OP
 from pyprof2.recording import ANNOTATED_INPUTS, ANNOTATED_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyprof2.markers import Marker
     from pyprof2.parsers._kineto_columns import EventColumns
@@ -43,12 +43,14 @@ class RangeTables:
     Attributes:
         process, cpu, entry: what our annotation says of the process, of its CPU, and of the entry
             point that is run.
+        name_layer: names a layer of it.
     """
 
     def __init__(self, shared: TableContext) -> None:
         self.process: Marker | None = None
         self.entry: Marker | None = None
         self.cpu: Marker | None = None
+        self.name_layer: Callable[[LayerPath], str] = lambda layer: layer.path
         self._shared = shared
         self._labels: dict[str, Label] = {}
         self._ranges = StepRanges(shared.spool)
@@ -65,7 +67,8 @@ class RangeTables:
         """
         end = self._shared.span[1]
         self._shared.annotated[ANNOTATED_STEPS] += self._ranges.finish(ops, end)
-        return name_layers(self._shared.spool, layers)
+        self.name_layer = name_layers(self._shared.spool, others=layers)
+        return {layer: self.name_layer(layer) for layer in layers}
 
     def add(self, events: EventColumns) -> None:
         """Append ranges whose group is their kind."""

@@ -22,7 +22,7 @@ from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, for
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyprof2.recording import Spool, TextCodes
 
@@ -180,8 +180,8 @@ def _layer_path(marker: Marker) -> LayerPath | None:
     return LayerPath(marker.layer, marker.root, marker.outermost) if marker.layer else None
 
 
-def name_layers(spool: Spool, others: Iterable[LayerPath] = ()) -> dict[LayerPath, str]:
-    """Give the layers of a process their paths, when all of it was read.
+def name_layers(spool: Spool, others: Iterable[LayerPath] = ()) -> Callable[[LayerPath], str]:
+    """Give the layers of a process their paths, when all of it was read; return who names others.
 
     Where there are several roots with modules, the name of each stands in front; a lone one has
     none. A layer that would have the path of another one gets a number.
@@ -208,12 +208,18 @@ def name_layers(spool: Spool, others: Iterable[LayerPath] = ()) -> dict[LayerPat
         if are_many and root is not None:
             path = root if outermost else f"{root}.{path}"
         numbered = (f"{path}#{number}" for number in itertools.count(2))
-        name = next(text for text in itertools.chain((path,), numbered) if text not in taken)
-        taken.add(name)
-        names[layer] = name
+        text = next(text for text in itertools.chain((path,), numbered) if text not in taken)
+        taken.add(text)
+        names[layer] = text
     for table, column in places if layers else ():
         spool.rename(table, column, names)
-    return names
+
+    def name(layer: LayerPath) -> str:
+        has_root = are_many and layer.root is not None
+        inside = layer.root if layer.outermost else f"{layer.root}.{layer.path}"
+        return names.get(layer) or (str(inside) if has_root else layer.path)
+
+    return name
 
 
 def _marked_signature(op: str, marker: Marker) -> Signature | None:

@@ -63,6 +63,7 @@ REGION_PREFIX: Final = "Torch-Compiled Region: "
 
 _UNQUALIFIED: Final = re.compile(
     r"detach_?|_grad_sum_to_size|record_param_comms|(?:nccl|gloo|mpi|ucc|xccl):\w+|triton_\w+"
+    r"|graph_\d+_cpp_\w+"
     rf"|{REGION_PREFIX}.*"
 )
 _NODE_NAME: Final = re.compile(r"\w+Backward\d*")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import is_pure, problems
 from pyprof2.errors import TraceError
+from pyprof2.markers import COMPILED_KEY
 from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
 from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
 from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
@@ -27,7 +28,8 @@ from pyprof2.parsers._kineto_places import join_places, layers_of, read_places
 from pyprof2.parsers._kineto_ranges import RangeTables
 from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
 from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
-from pyprof2.parsers._labels import cpu_device, entry_of, machine_of
+from pyprof2.parsers._labels import LayerPath, cpu_device, entry_of, machine_of
+from pyprof2.parsers.compile_notes import read_notes
 from pyprof2.parsers.graph_annotations import find_annotations, read_annotations
 from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, NODE_NOTES, with_detail
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
 
     from pyprof2.markers import Marker, PlacesById
     from pyprof2.parsers._kineto_columns import EventColumns, Scan, Scanner
-    from pyprof2.parsers._labels import LayerPath
-    from pyprof2.recording import OpPlaces, Signature
+    from pyprof2.recording import CompiledGraph, OpPlaces, Signature
 
 SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
 """The scanners by name; their columns are equal. One is there only where a compiler was."""
@@ -147,7 +148,24 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
         places=builder.places(),
+        compiled=_compiled(stream, builder),
     )
+
+
+def _compiled(stream: JsonStream, builder: TableBuilder) -> list[CompiledGraph]:
+    """Return what our annotation noted of the graphs that the program compiled."""
+    text = stream.member(COMPILED_KEY, str, AROUND_BYTES_MAX)
+    if text is None:
+        return []
+    named = builder.name_layer
+
+    def name(path: str, root: str | None, outermost: bool) -> str:  # noqa: FBT001 - of a note
+        return named(LayerPath(path, root, outermost))
+
+    found = read_notes(text, name)
+    if found is None:
+        stream.problems[problems.COMPILE_NOTES] += 1
+    return found or []
 
 
 def _times(stream: JsonStream, builder: TableBuilder) -> dict[str, int | None]:
@@ -281,6 +299,11 @@ class TableBuilder:
     def process(self) -> Marker | None:
         """The marker by which our annotation describes the process."""
         return self._ranges.process
+
+    @property
+    def name_layer(self) -> Callable[[LayerPath], str]:
+        """The function that names layers, when all was read."""
+        return self._ranges.name_layer
 
     @property
     def cpu(self) -> Marker | None:

@@ -265,6 +265,10 @@ CAPTURES: Final = "capture_traces"
 """Beside a recording, the folder of those that were made while graphs were captured."""
 DEVICES_KEY: Final = "pyprof2_devices"
 """The key of a memory snapshot under which `pyprof2 capture` puts what is used of each device."""
+COMPILED_KEY: Final = "pyprof2_compiled"
+"""The key of a trace under which our annotation puts its notes of compiled graphs."""
+COMPILED_VERSION: Final = 1
+"""The version of these notes."""
 
 
 def format_marker(marker: Marker, *, quoteless: bool = False) -> str:
@@ -576,8 +580,8 @@ def _number(text: str) -> int | None:
 
 
 MEMBER: Final = "pyprof2"
-"""The name of what a trace has where a profiler records the ops itself: where they were called, as a
-member of the JSON object that the trace is::
+"""The name of what a trace has where a profiler records the ops itself: where they were called,
+as a member of the JSON object that the trace is::
 
     {"pyprof2":1,"by":"record_function_id","ids":[7,2,…],"rows":[0,0,1,…],
      "places":[["aten::addmm","blocks.0","net",false,"model.py:12"],…]}

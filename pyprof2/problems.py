@@ -214,6 +214,11 @@ NODE_NOTES: Final = _register(
     "pickle torch.cuda._graph_annotations.get_kernel_annotations() anew, after the graph was made "
     "executable",
 )
+COMPILE_NOTES: Final = _register(
+    "compile-notes",
+    "notes of compiled graphs in the recording that are damaged, or of another version of pyprof2",
+    "parse with the version of pyprof2 that recorded",
+)
 UNKNOWN_PROCESS: Final = _register(
     "unknown-process", "GPU work of an unknown one of several processes: not linked"
 )

@@ -331,6 +331,80 @@ class OpPlaces:
     stacks: Sequence[str | None]
 
 
+class CodeNode(NamedTuple):
+    """A node of a compiled graph: one op of the code that kernels were written from.
+
+    Attributes:
+        op: its name, such as `aten::mul`.
+        original: that of the op of the program that it is a part of; None: not known.
+        sequence_nr: autograd's number of that, by which two of one name differ.
+        inputs: the names of the nodes that it takes.
+        lines: the frames outside of torch and the user's own, `path:line`, the innermost first.
+        texts: the code of each line as it was compiled, where it is known.
+        layer: the layer that it belongs to.
+        is_backward: whether it is of backward; None: not known.
+        elements: how many numbers it makes; None: not known.
+        takes_view: whether it only looks at a tensor in another way.
+    """
+
+    op: str
+    original: str | None = None
+    sequence_nr: int | None = None
+    inputs: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    layer: str | None = None
+    is_backward: bool | None = None
+    elements: int | None = None
+    takes_view: bool = False
+
+
+class CodeLaunch(NamedTuple):
+    """A statement of generated code that starts a kernel, or calls an op.
+
+    Attributes:
+        name: of the op call that it makes in a recording.
+        listed: the names of the nodes that the compiler lists for it; None: it lists none.
+        reads, writes: the names of its buffers; None: not known.
+        line: of the generated code.
+        originals: the ops of the program that it is said to be of.
+    """
+
+    name: str
+    listed: tuple[str, ...] | None = None
+    reads: tuple[str, ...] | None = None
+    writes: tuple[str, ...] | None = None
+    line: int | None = None
+    originals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CompiledGraph:
+    """A graph that was compiled once, and what its code does.
+
+    Attributes:
+        key: what the range of a call of it says; None: not known.
+        compile_id: number of its code and of how often that was compiled, `1/0`.
+        is_backward: whether it is of backward; None: not known.
+        layer: that of the module whose call was compiled.
+        nodes: by name.
+        launches: in the order of the code; None: they are not known.
+        buffers: the node that each buffer holds, where it holds just one.
+        lacks: why nothing is known of it, in words.
+        file: where its code is.
+    """
+
+    key: str | None
+    compile_id: str | None = None
+    is_backward: bool | None = None
+    layer: str | None = None
+    nodes: Mapping[str, CodeNode] = field(default_factory=dict)
+    launches: tuple[CodeLaunch, ...] | None = None
+    buffers: Mapping[str, str] = field(default_factory=dict)
+    lacks: str | None = None
+    file: str | None = None
+
+
 @dataclass
 class Recording:
     """One process's raw tables and what its file says of itself.
@@ -354,6 +428,7 @@ class Recording:
             CPU took the place of a GPU; None: none was.
         scanned: how many events each scanner read, where the format has several, by name.
         places: where ops were called; None: nothing but the tables says it.
+        compiled: the graphs that the program compiled, as far as they were noted.
     """
 
     spool: Spool
@@ -373,6 +448,7 @@ class Recording:
     entry: dict[str, Any] | None = None
     scanned: Counter[str] = field(default_factory=Counter)
     places: OpPlaces | None = None
+    compiled: list[CompiledGraph] = field(default_factory=list)
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None

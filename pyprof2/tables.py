@@ -200,6 +200,15 @@ _SEQUENCE = Column("sequence_nr", pa.int64(), "Autograd's sequence number.")
 _FORWARD_OP = Column(
     "forward_op_id", pa.int64(), "Joins to `ops.op_id`: the forward op of a backward row."
 )
+_SHARED: Final = tuple(
+    Column(
+        f"shared_{name}",
+        TEXT,
+        f"The {what} of a kernel of compiled code that does the work of several, one to a line; "
+        f"its column `{name}` is null then.",
+    )
+    for name, what in (("op", "ops"), ("layer", "layers"), ("source", "lines"))
+)
 _COMPUTE_DTYPE = Column("compute_dtype", TEXT, "Element type that the op computes in.")
 _COSTS = (
     Column("flops", pa.int64(), "Algorithmic operations; a multiply-add is 2.", "FLOP"),
@@ -278,7 +287,8 @@ _ACTIVITY_COLUMNS: Final = (
         "link",
         TEXT,
         "`external_id`, `correlation`, `range`, `self` or `none`: how the op was found; in a "
-        "replay of a graph `graph_id`, `graph_names`, `graph_order`, and `graph` where it was not.",
+        "replay of a graph `graph_id`, `graph_names`, `graph_order`, and `graph` where it was not; "
+        "`compiled`: by the code of a compiled graph.",
     ),
     Column("link_note", TEXT, "What else there is to say of the link."),
     Column("copy_kind", TEXT, "`h2d`, `d2h`, `d2d`, `p2p`, `h2h`, with pageable or pinned."),
@@ -323,6 +333,7 @@ _ACTIVITY_KEYS: Final = (
     ),
     _COMPUTE_DTYPE,
     Column("op_time_ns", pa.int64(), "Time of all kernels of the op: the base of its rates.", "ns"),
+    *_SHARED,
 )
 
 KERNELS: Final = Table(
@@ -388,7 +399,11 @@ OPS: Final = Table(
         ),
         _FORWARD_OP,
         Column("recorded_id", pa.int64(), "The id by which launches of the recording name the op."),
+        Column("link", TEXT, "`compiled`: found in the code of a compiled graph."),
         Column("link_note", TEXT, "What else there is to say of what was found of it."),
+        Column("is_written", pa.bool_(), "Whether it is a kernel that a compiler wrote."),
+        Column("original_op", TEXT, "The one op whose work such a kernel does; null: several."),
+        *_SHARED,
         Column("comm_seq", pa.int64(), "Number of the collective in its group, if recorded."),
         Column("category", TEXT, "What kind of work."),
         Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
@@ -405,6 +420,36 @@ OPS: Final = Table(
             pa.int64(),
             "Joins to `ops.op_id`: the other op that gave shapes, if one did.",
         ),
+        _SPAN,
+    ),
+)
+KERNEL_PARTS: Final = Table(
+    "kernel_parts",
+    "One row per node of a compiled graph whose work a kernel does; without a GPU: that an op call "
+    "does.",
+    (
+        Column(
+            "kernel_id",
+            pa.int64(),
+            "Joins to `kernel_id` of kernels and copies; without a GPU to that of rows of op "
+            "calls, as `prof --by kernel` has them.",
+            nullable=False,
+        ),
+        _RANK,
+        Column("node", TEXT, "Name of the node in the graph."),
+        Column("op", TEXT, "The op of the program that it is of."),
+        _SOURCE,
+        _LAYER,
+        _DIRECTION,
+        _RECOMPUTE,
+        Column(
+            "evidence",
+            TEXT,
+            "`computed`: the kernel runs it; `listed`: the compiler lists it, and it may be that "
+            "the kernel reads its result only.",
+        ),
+        Column("code", TEXT, "The text of the innermost line as it was compiled."),
+        Column("generated", TEXT, "`path:line` of the generated code that starts the kernel."),
         _SPAN,
     ),
 )
@@ -893,7 +938,7 @@ TRACE: Final = Table(
 TABLES: Final = {
     table.name: table
     for table in (
-        KERNELS, COPIES, LAUNCHES, OPS, ESTIMATES, SIGNATURES, GRAPH_NODES, STACKS, RANGES, MEMORY,
-        MEMORY_TAGS, WEIGHTS, COUNTERS, STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
+        KERNELS, COPIES, LAUNCHES, OPS, KERNEL_PARTS, ESTIMATES, SIGNATURES, GRAPH_NODES, STACKS,
+        RANGES, MEMORY, MEMORY_TAGS, WEIGHTS, COUNTERS, STALLS, IDLE, COLLECTIVES, DEVICES, TRACE,
     )
 }  # fmt: skip

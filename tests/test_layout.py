@@ -38,8 +38,8 @@ ABOVE: Final = (
 """The packages, the lowest first: none imports another of its own height, or one above it."""
 
 WINGS: Final = (
-    "linking", "hardware", "costs", "graphs", "assembly", "time", "memory", "serving", "job",
-    "summaries",
+    "linking", "hardware", "costs", "graphs", "compiled", "assembly", "time", "memory", "serving",
+    "job", "summaries",
 )  # fmt: skip
 """The wings of the analyses, the lowest first: a wing imports none that comes after it."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.assembly.compiled_links import op_names, shared_columns
 from pyprof2.analysis.axes import SEPARATOR
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import (
@@ -113,10 +114,13 @@ def _activity_part(recording: Recording, linked: Linked, found: LinkedActivities
         )
     }
     around = linked.launch_ranges.at(launch)
+    link = found.link
+    if linked.compiled is not None:
+        link = np.where(linked.compiled.are_known(found.op), LINKS.index("compiled"), link)
     columns |= {
         "launch_id": int_array(launch, -1),
         "kernel_id": pa.array(found.id),
-        "link": text_array((found.link, LINKS)),
+        "link": text_array((link, LINKS)),
         "link_note": text_array(with_borrowed(_notes(linked, found), around.borrowed)),
         "graph_node": int_array(found.node, -1),
         "call_id": int_array(found.call, -1),
@@ -166,7 +170,6 @@ def _op_columns(linked: Linked, found: LinkedActivities) -> dict[str, Any]:
     """Return the columns that each activity has from its op, or from its node of a graph."""
     ops, op = linked.ops, found.op
     texts: dict[str, TextColumn] = {
-        "op": (ops.name, ops.names),
         "signature": (linked.signature, linked.texts),
         "layer": linked.layer,
         "source": linked.source,
@@ -193,8 +196,10 @@ def _op_columns(linked: Linked, found: LinkedActivities) -> dict[str, Any]:
         name: text_array(_or_of_node(linked, found, name, (lookup(codes, op, -1), words)))
         for name, (codes, words) in texts.items()
     } | {
+        "op": text_array(_or_of_node(linked, found, "op", op_names(linked, op))),
         "recompute": pa.array(recompute > 0, mask=recompute == NO_ID),
         **{name: int_array(values, NO_ID) for name, values in numbers.items()},
+        **shared_columns(linked, op),
     }
 
 
@@ -372,6 +377,9 @@ def _notes(linked: Linked, found: LinkedActivities) -> TextColumn:
     note[lookup(pairs.unsure.astype(np.int64), found.op, 0) > 0] = _BY_NUMBER
     note[lookup(pairs.tied.astype(np.int64), found.op, 0) > 0] = _TIED
     note[found.is_whole_graph] = _WHOLE_GRAPH
+    notes: TextColumn = note, _NOTES
+    if linked.compiled is not None:
+        notes = merge_texts(linked.compiled.note(found.op), notes)
     if linked.graphs is None:
-        return note, _NOTES
-    return merge_texts((found.replay_note, list(linked.graphs.notes)), (note, _NOTES))
+        return notes
+    return merge_texts((found.replay_note, list(linked.graphs.notes)), notes)

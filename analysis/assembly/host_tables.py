@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.assembly.compiled_links import shared_columns
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN
 from pyprof2.analysis.intervals import Nest, last_not_after
@@ -18,7 +19,7 @@ from pyprof2.analysis.linking.places import EVIDENCE
 from pyprof2.analysis.linking.ranges import link_steps
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
-from pyprof2.columns import int_array, lookup, text_array
+from pyprof2.columns import int_array, lookup, merge_texts, only, text_array
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.assembly.linked import Linked
     from pyprof2.analysis.costs.attribute import CostDescription, OpCosts
     from pyprof2.analysis.intervals import Int
+    from pyprof2.columns import TextColumn
     from pyprof2.recording import Recording
 
 
@@ -89,6 +91,9 @@ def op_table(recording: Recording, linked: Linked) -> Iterator[pa.Table]:
 def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
     """Return the columns that say where in the program the ops are."""
     around, notes = linked.op_ranges.at(rows), np.where(linked.pairs.tied[rows], 0, -1)
+    note: TextColumn = notes, [TIED]
+    if linked.compiled is not None:
+        note = merge_texts(linked.compiled.note(rows), note)
     texts = {
         "layer": linked.layer, "source": linked.source, "library_source": linked.library_source
     }  # fmt: skip
@@ -97,10 +102,24 @@ def _link_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
         **{name: text_array((code[rows], words)) for name, (code, words) in texts.items()},
         "stack_id": int_array(linked.stack[rows], -1),
         "source_evidence": text_array((linked.rests_on[rows], EVIDENCE)),
+        **_compiled_columns(linked, rows),
         "range": text_array((around.path, linked.paths)),
-        "link_note": text_array(with_borrowed((notes, [TIED]), around.borrowed)),
+        "link_note": text_array(with_borrowed(note, around.borrowed)),
         "direction": text_array((linked.direction[rows], DIRECTIONS)),
         "forward_op_id": int_array(linked.pairs.forward[rows], -1),
+    }
+
+
+def _compiled_columns(linked: Linked, rows: Int) -> dict[str, pa.Array]:
+    """Return what is known of ops as launches of compiled code."""
+    compiled = linked.compiled
+    if compiled is None:
+        return {}
+    written = compiled.are_written(rows)
+    return shared_columns(linked, rows) | {
+        "link": text_array((np.where(compiled.are_known(rows), 0, -1), ["compiled"])),
+        "is_written": pa.array(written),
+        "original_op": text_array(only(compiled.text("op", rows), written)),
     }
 
 

@@ -33,6 +33,8 @@ from pyprof2.recording import Recording, TextCodes, code_column, int_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
     from pyprof2.analysis.intervals import Bool, Int
 
 
@@ -55,6 +57,41 @@ class ExplainedReplays(Protocol):
         """Return a column of numbers of nodes by row of `graph_nodes`; `NO_ID` for null."""
 
 
+class ExplainedOps(Protocol):
+    """Facts about the ops of a window that are of compiled code."""
+
+    def text(self, name: str, op: Int) -> TextColumn:
+        """Return the one `op`, `layer` or `source` of ops by position, -1 for none or several."""
+
+    def several(self, name: str, op: Int) -> TextColumn:
+        """Return the sets of those that have several."""
+
+    def note(self, op: Int) -> TextColumn:
+        """Return how they were found, or why not."""
+
+    def are_known(self, op: Int) -> Bool:
+        """Return which are found."""
+
+    def are_written(self, op: Int) -> Bool:
+        """Return which are kernels that the compiler wrote."""
+
+    def parts(self, op: Int, kernel_id: Int) -> pa.Table:
+        """Return the rows of `kernel_parts` of kernels by their ops."""
+
+    @property
+    def first_row(self) -> int:
+        """How many rows of calls of ops there are in the windows before."""
+
+
+class ExplainedCode(Protocol):
+    """Facts about the compiled code in a recording."""
+
+    def linked(
+        self, recording: Recording, linked: Linked, shared: SharedFindings, root: str | None
+    ) -> Linked:
+        """Return what is linked of a window, with what is found of its compiled code."""
+
+
 @dataclass(frozen=True)
 class Linked:
     """The ops in the order of their ids, with all that was found for each.
@@ -75,6 +112,7 @@ class Linked:
         paths: of the user's own ranges.
         op_ranges, launch_ranges: those around each op and each launch, as codes into `paths`.
         graphs: what is known of the nodes of replayed graphs; None: none is replayed.
+        compiled: what is known of the ops of compiled code; None: there is none.
     """
 
     threads: Threads
@@ -97,6 +135,7 @@ class Linked:
     op_ranges: RangePaths
     launch_ranges: RangePaths
     graphs: ExplainedReplays | None = None
+    compiled: ExplainedOps | None = None
 
 
 class SharedFindings:
@@ -107,11 +146,17 @@ class SharedFindings:
         calls: the distinct calls.
         descriptions: those of the estimates.
         graphs: explains replays of graphs; None: none are to be explained.
+        compiled: explains compiled code; None: nothing is known of any.
         first_op: how many ops the windows before have.
     """
 
-    def __init__(self, recording: Recording, graphs: ExplainedReplays | None = None) -> None:
-        self.graphs, self.first_op = graphs, 0
+    def __init__(
+        self,
+        recording: Recording,
+        graphs: ExplainedReplays | None = None,
+        compiled: ExplainedCode | None = None,
+    ) -> None:
+        self.graphs, self.compiled, self.first_op = graphs, compiled, 0
         self.stacks = Stacks()
         self.calls = DistinctCalls(recording.signatures)
         self.descriptions: TextCodes = TextCodes()
@@ -219,6 +264,8 @@ def link_recording(
         op_ranges=users.at(ops.thread, ops.start),
         launch_ranges=users.at(launches.thread, launches.start),
     )
+    if shared.compiled is not None:
+        linked = shared.compiled.linked(recording, linked, shared, source_root)
     return linked if shared.graphs is None else shared.graphs.linked(recording, linked, shared)
 
 

@@ -229,7 +229,10 @@ def _by_gradient(
     nodes = np.flatnonzero(is_node & (pairs.forward >= 0) & (signature >= 0))
     own = np.full(len(ops), -1, np.int64)
     own[pairs.forward[nodes]] = nodes
-    of = np.where(around, nearest_marked(ops.parent, own >= 0), -1)
+    # A function of autograd in Python, such as a whole compiled graph, has another result.
+    is_op = np.array(["::" in text for text in ops.names] or [False])[ops.name]
+    of = np.where(around, nearest_marked(ops.parent, (own >= 0) | ~is_op), -1)
+    own[~is_op] = -1
     of = np.where(reducing | pooling, np.arange(len(ops)), of)
     node = lookup(own, np.where(ops.backward, -1, of), -1)
     code = np.full(len(calls) + 1, -1, np.int64)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _KEYS: Final = ("pid", "correlation_id", "recorded_id", "kind", "device")
 LINKS: Final = [
     "none", "correlation", "external_id", "graph", "range", "graph_id", "graph_names",
-    "graph_order",
+    "graph_order", "compiled",
 ]  # fmt: skip
 
 

@@ -28,6 +28,13 @@ _COMPILING: Final = " (dynamo_timed)"
 """How the names of the ranges end in which torch.compile compiles."""
 
 
+def is_envelope(op: str) -> bool:
+    """Return whether an op only holds what autograd's engine runs: its range, or a node."""
+    return op.startswith(("autograd::engine::", "torch::autograd::")) or (
+        "::" not in op and op.rstrip("0123456789").endswith("Backward")
+    )
+
+
 @dataclass(frozen=True)
 class Annotated:
     """Facts that an annotation states of each op itself; -1 and False where there is none.

@@ -60,6 +60,22 @@ class Stacks:
             stack = self.add(stack, line) if line else stack
         return stack
 
+    def common(self, stacks: Sequence[int]) -> int:
+        """Return the innermost stack that all of some stacks have in common, -1 for none."""
+        paths = []
+        for number in stacks:
+            path, at = [], number
+            while at >= 0:
+                path.append(at)
+                at = self._callers[at]
+            paths.append(path[::-1])
+        same = -1
+        for level in zip(*paths, strict=False):
+            if len(set(level)) > 1:
+                break
+            same = level[0]
+        return same
+
     def of_calls(self, calls: Ranges, nest: Nest) -> Int:
         """Return the stack of each range whose text says from where a call is made.
 
@@ -179,12 +195,14 @@ def with_lines(rows: pa.Table, stacks: pa.Table, root: str | None) -> pa.Table:
     """Return rows of `kernels`, `copies` or `ops` with `source` chosen anew by another root.
 
     Args:
-        rows: columns `source` and `stack_id`, of one rank.
+        rows: columns `source` and `stack_id`, of one rank; those with a `shared_source` keep none.
         stacks: the rank's table `stacks`, in order of `stack_id`.
         root: the folder of the user's own code.
     """
     (own, lines), _ = choose_lines(stacks, root)
     codes = lookup(own, int_column(rows, "stack_id", -1), -1)
+    if "shared_source" in rows.column_names:
+        codes = np.where(rows["shared_source"].is_valid().to_numpy(), -1, codes)
     place = rows.column_names.index("source")
     return rows.set_column(place, rows.schema.field(place), text_array((codes, lines)))
 

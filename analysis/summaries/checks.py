@@ -24,6 +24,10 @@ _RECORD_CAPTURE: Final = (
     "--enable-profile-cuda-graph; vLLM: capture_torch_profiler; yours: pyprof2 capture); or record "
     "a few steps without graphs to see their ops"
 )
+_NOTE_GRAPHS: Final = (
+    "record with pyprof2 capture, or call pyprof2.init() before the program compiles; of a "
+    "recording made otherwise: pyprof2 parse --torch-trace"
+)
 _GRAPHS_SHOWN: Final = 5
 """So many graphs that nothing explains are named, those with the most kernels."""
 _FOUND: Final = {
@@ -53,6 +57,7 @@ def find_lacks(
         advice = replace(advice, launches=text)
     yield from _lacks(summary, advice)
     yield from _graphs(manifest)
+    yield from _compiled(manifest)
     for rank in manifest["ranks"]:
         if count := rank.get("nodes_lost", 0):
             text = "autograd nodes whose forward thread was not found: no forward op, no layer"
@@ -165,6 +170,22 @@ def _graphs(manifest: Mapping[str, Any]) -> Iterator[Finding]:
             text = "replays of other graphs that nothing explains"
             count = sum(each["replays"] for each in others)
             yield Finding("lack", text, count, None, _RECORD_CAPTURE, rank["rank"])
+
+
+def _compiled(manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield how many calls of compiled graphs have lines, and why others have none."""
+    for rank in manifest["ranks"]:
+        calls = rank.get("compiled", ())
+        total = sum(each["calls"] for each in calls)
+        known = sum(each["calls"] for each in calls if each["known"])
+        if known:
+            text = "calls of compiled graphs whose kernels are found in their code"
+            yield Finding("info", text, known, 100 * known / total, "", rank["rank"])
+        why = sorted((e for e in calls if not e["known"]), key=lambda each: -each["calls"])
+        for each in why[:_GRAPHS_SHOWN]:
+            text = f"calls of compiled graphs without lines: {each['note']}"
+            share = 100 * each["calls"] / total
+            yield Finding("lack", text, each["calls"], share, _NOTE_GRAPHS, rank["rank"])
 
 
 def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Finding]:

@@ -43,6 +43,7 @@ LINK_MEANINGS: Final = {
     "its place in the graph",
     "graph_order": "a graph launch; the op is that of the captured launch at its place: names were "
     "not recorded at capture, the kinds of work agree",
+    "compiled": "a launch of a compiled graph: found in its code by name and order",
     "self": "the row is the op itself",
     "none": "no op encloses the launch, or there is no launch in the recording",
 }
@@ -86,6 +87,7 @@ class Explanation:
         sharing: what each kernel of the op got of the counts.
         tensor_core: the verdicts.
         roof: what the roof is made of.
+        parts: of a kernel of compiled code, the nodes that it does the work of.
     """
 
     reference: str
@@ -100,6 +102,7 @@ class Explanation:
     sharing: list[Facts] | None
     tensor_core: list[Facts] | None
     roof: Facts | None
+    parts: list[Facts] | None
 
 
 def parse_reference(text: str) -> Reference:
@@ -168,6 +171,7 @@ def explain(known: Explainer, reference: Reference) -> Explanation:
         communication=_communication(cost, shared),
         sharing=_sharing(shared, is_shared=owner is not None or _has_call(row)),
         tensor_core=_tensor_core(judged.table, row),
+        parts=rows.parts(place) or None,
         roof=None if only_helping or (owner is None and not _has_call(row)) else roof_of(judged),
     )
 

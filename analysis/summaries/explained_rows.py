@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.verdict import JUDGED
 from pyprof2.analysis.summaries.rows import is_engine
@@ -225,7 +226,22 @@ class Explained:
         self._call_of = int_column(ids["kernels"], "cost_call_id", -1)
         self._by_call = _Index(self._call_of)
         self._places = {reference: self._find(reference) for reference in references}
+        self._kernel_ids = {
+            place: self._kernel_id(tables, place) for place in self._places.values()
+        }
+        parts = tables.read("kernel_parts")
+        wanted = pa.array(list(self._kernel_ids.values()), pa.int64())
+        self._parts = parts.filter(pc.is_in(parts["kernel_id"], wanted))
         self._read(tables)
+
+    def _kernel_id(self, tables: Tables, place: RowPlace) -> int:
+        """Return the number of the row of the profile at a place, -1 for none."""
+        if place.table is not None:
+            found: int = tables.read(place.table, ["kernel_id"])["kernel_id"][place.row].as_py()
+            return found
+        row = np.searchsorted(self.ops.calls, place.op or 0)
+        is_row = not self.has_gpu and row < len(self.ops.calls)
+        return int(row) if is_row and self.ops.calls[row] == place.op else -1
 
     def place(self, reference: Reference) -> RowPlace:
         """Return where a reference leads to."""
@@ -265,6 +281,13 @@ class Explained:
         if number >= len(ops):
             raise _absent(reference, len(ops))
         return RowPlace(None, -1, int(ops[number]))
+
+    def parts(self, place: RowPlace) -> list[dict[str, Any]]:
+        """Return the nodes of a compiled graph that a row does the work of."""
+        number = self._kernel_ids.get(place, -1)
+        rows = self._parts.filter(pc.equal(self._parts["kernel_id"], number))
+        found: list[dict[str, Any]] = rows.drop_columns(["rank", "span", "kernel_id"]).to_pylist()
+        return found
 
     def work(self, place: RowPlace) -> pa.Table | None:
         """Return the kernel or copy of a place, as a table; None for an op."""

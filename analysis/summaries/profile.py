@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.axes import OWNED, shared_text, split_owners
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     COPY_CATEGORIES,
@@ -25,6 +26,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     LARGEST_SUM,
     MORE_COLUMNS,
     NONE,
+    OF_OWNERS,
     RATE_SCALES,
     SUMMARY_COLUMNS,
     check_axes,
@@ -387,8 +389,41 @@ class Sums:
         measured = self._measured(own, count)
         parts = (measured, self._more(own, count), self._means(own, count, means))
         found = pa.table(keys | {n: a for part in parts for n, a in part.items()})
+        if len(by) == 1 and by[0] in OWNED:
+            found = self._with_owners(found, AXES[by[0]], depth)
         step = int_column(found, "step", _FAR) if by[0] == "step" else None
         return found.take(pa.array(order_shown(found["time_ns"].to_numpy(), step)))
+
+    def _with_owners(self, found: pa.Table, column: str, depth: int | None) -> pa.Table:
+        """Return sums with `OF_OWNERS`, and a row for each owner that shares all its kernels."""
+        key = self._chosen_key(column)
+        time = added(self.columns["time_ns"][self.chosen], key.codes + 1, len(key.domain) + 1)
+        shared: dict[str, int] = {}
+        sets = set()
+        for number in np.unique(key.codes[key.codes >= 0]).tolist():
+            owners = dict.fromkeys(
+                key_name(column, depth, False, each)  # noqa: FBT003 - of no range
+                for each in split_owners(str(key.domain[number]))
+            )
+            if len(owners) > 1:
+                sets.add(shared_text(list(owners)))
+                for owner in owners:
+                    shared[owner] = shared.get(owner, 0) + int(time[number + 1])
+        known = found[column].to_pylist()
+        others = sorted(shared.keys() - set(known))
+        none = dict.fromkeys(("count", "op_calls", "time_ns"), [0] * len(others))
+        more = {"share_pct": [0.0] * len(others), column: others} | none
+        rows = pa.table(
+            {f.name: pa.array(more.get(f.name, [None] * len(others)), f.type) for f in found.schema}
+        )
+        found = pa.concat_tables([found, rows])
+        names = found[column].to_pylist()
+        time_ns = found["time_ns"].to_pylist()
+        alone = [None if n in sets else t for n, t in zip(names, time_ns, strict=True)]
+        of_all = [None if name in sets else shared.get(name, 0) for name in names]
+        for each, values in zip(OF_OWNERS, (alone, of_all), strict=True):
+            found = found.append_column(each.name, pa.array(values, pa.int64()))
+        return found
 
     def total(self) -> dict[str, Any]:
         """Return `SUMMARY_COLUMNS` of all rows together, null as None.

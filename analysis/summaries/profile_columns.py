@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.axes import SEPARATOR, check_known_once
+from pyprof2.analysis.axes import SEPARATOR, check_known_once, shared_text, split_owners
 from pyprof2.errors import UsageError
 from pyprof2.tables import Column
 
@@ -94,6 +94,29 @@ MORE_COLUMNS: Final = (
     ),
 )
 """Columns of `summarize` after those if it is asked for more."""
+
+OF_OWNERS: Final = (
+    Column(
+        "alone_ns",
+        pa.int64(),
+        "Time of the kernels of this one alone; null where the row is of several.",
+        "ns",
+    ),
+    Column(
+        "shared_ns",
+        pa.int64(),
+        "Time of the kernels that do the work of this one and of others, whole: it does not add "
+        "up.",
+        "ns",
+    ),
+)
+"""Columns of sums along axis `op`, `layer` or `source` alone, where kernels have several."""
+
+
+def has_shared(sums: Mapping[str, Any]) -> bool:
+    """Return whether sums along one axis are of any kernel that does the work of several."""
+    return any(value is not None and value > 0 for value in sums.get("shared_ns", ()))
+
 
 MEANS: Final = (
     Column("blocks_per_sm", pa.float64(), "Mean of the kernels, weighted with their time."),
@@ -282,8 +305,12 @@ def key_name(column: str, depth: int | None, fold_numbers: bool, name: str) -> s
         depth: how many names of a path stay; None: all.
         fold_numbers: whether each number in the user's ranges is written `N`, and each that layers
             of one kind are counted by.
-        name: the name; `NONE` stays as it is.
+        name: the name, or several owners; `NONE` stays as it is.
     """
+    owners = split_owners(name)
+    if len(owners) > 1:
+        keys = dict.fromkeys(key_name(column, depth, fold_numbers, each) for each in owners)
+        return shared_text(list(keys)) if len(keys) > 1 else next(iter(keys))
     if column not in PATHS or name == NONE:
         return name
     separator = PATHS[column]

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.roofs import floats
+from pyprof2.analysis.linking.ops import is_envelope
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
 from pyprof2.columns import as_pandas, text_array
 from pyprof2.recording import code_column, int_column
@@ -40,16 +42,18 @@ _OF_ACTIVITIES: Final = {
     "call_id": ("call_id",),
     "stack": ("stack_id",),
     "other_sequence_nrs": ("op_id", "sequence_nr"),
+    **{f"shared_{name}": (f"shared_{name}",) for name in OWNED},
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
-_KEYS: Final = ("stack_id", "call_id")
+_KEYS: Final = ("stack_id", "call_id", *(f"shared_{name}" for name in OWNED))
 """Those of them that are columns of the tables themselves."""
 _AT_ONCE: Final = 4
 """How many columns are made at once of a recording with kernels."""
 
 _OF_OPS: Final = (
-    "op_id", "rank", "start_ns", "op", "dur_ns", "self_ns", "flops", "bytes", "flops_lo",
-    "bytes_lo", "category", "params", "compute_dtype", "cost_status", "span",
+    "op_id", "rank", "start_ns", "op", "is_written", "original_op", "link", "dur_ns", "self_ns",
+    "flops", "bytes", "flops_lo", "bytes_lo", "category", "params", "compute_dtype",
+    "cost_status", "span",
 )  # fmt: skip
 """The columns that rows of ops rest on, whichever are asked for."""
 
@@ -310,7 +314,12 @@ def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
         "device_type": _constant("cpu", ops.num_rows),
         "cost_op_id": ops["op_id"],
         "op_time_ns": ops["dur_ns"],
-        "link": _constant("self", ops.num_rows),
+        "link": pc.fill_null(_texts(ops, "link"), "self").dictionary_encode(),
+        "op": pc.if_else(
+            pc.fill_null(ops["is_written"], False),  # noqa: FBT003 - a value
+            _texts(ops, "original_op"),
+            _texts(ops, "op"),
+        ).dictionary_encode(),
         "tflops": pc.divide(pc.divide(flops, duration), 1e3),
         "gbps": pc.divide(nbytes, duration),
         "intensity": pc.divide(flops, moved),
@@ -325,13 +334,13 @@ def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
 def is_engine(op: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which ops are envelopes of autograd's: its engine's range, or a node."""
     names, texts = code_column(pa.table({"op": op}), "op")
-    engine = [
-        text.startswith(("autograd::engine::", "torch::autograd::"))
-        or ("::" not in text and text.rstrip("0123456789").endswith("Backward"))
-        for text in texts
-    ]
+    engine = [is_envelope(text) for text in texts]
     found: np.ndarray[Any, np.dtype[np.bool_]] = np.array(engine or [False])[names]
     return found
+
+
+def _texts(table: pa.Table, name: str) -> pa.ChunkedArray:
+    return table[name].cast(pa.string())
 
 
 def _constant(text: str, count: int) -> pa.DictionaryArray:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
 from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
@@ -27,8 +28,8 @@ from pyprof2.analysis.summaries.profile_columns import (
 )
 from pyprof2.analysis.summaries.rows import activity_parts, are_helpers, has_least, least_times
 from pyprof2.analysis.summaries.sets import Sets, distinct_sets
-from pyprof2.columns import combine_keys, sorted_distinct, text_array
-from pyprof2.recording import TextCodes, has_text, int_column
+from pyprof2.columns import combine_keys, merge_texts, sorted_distinct, text_array
+from pyprof2.recording import TextCodes, code_column, has_text, int_column
 from pyprof2.result_tables import SUM_CALLS, SUMS
 from pyprof2.tables import TEXT
 
@@ -96,6 +97,7 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
     """
     columns = [name for name in dict.fromkeys((*keys, *_ALWAYS)) if name != "rank"]
     codes, needed = _Codes(columns, selection or {}), columns_of(selection or {})
+    read = _with_sets(read)
     ops = helped = None
     wanted = {*columns, *needed, *_NEEDED, *means}
     if op_count is None:
@@ -113,6 +115,24 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
         if most is not None and len(rows.numbers) > most:
             break
     return rows.sums(rank)
+
+
+def _with_sets(read: Read) -> Read:
+    """Give rows that have several ops, layers or lines these as one text, see `join_owners`."""
+
+    def found(
+        columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
+    ) -> Iterator[pa.Table]:
+        of = {name: f"shared_{name}" for name in OWNED if name in columns}
+        for part in read([*columns, *of.values()], keep):
+            rows = part
+            for name, shared in of.items():
+                if shared in part.column_names and part[shared].null_count < len(part):
+                    both = merge_texts(code_column(rows, name), code_column(rows, shared))
+                    rows = rows.set_column(rows.column_names.index(name), name, text_array(both))
+            yield rows
+
+    return found
 
 
 class _OpTimes:

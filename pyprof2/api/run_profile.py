@@ -185,9 +185,11 @@ class RunProfile:
         from pyprof2.analysis.summaries.profile_columns import (
             AXES,
             MEANS,
+            OF_OWNERS,
             SUMMARY_COLUMNS,
             asked_columns,
             check_axes,
+            has_shared,
         )
         from pyprof2.tables import PROFILE_COLUMNS
 
@@ -199,7 +201,8 @@ class RunProfile:
         keys = [AXES[axis] for axis in axes]
         sums = self.sums(keys, means, selection)
         found = frame(sums.summarize(axes, depth, fold_numbers=fold_numbers, means=means))
-        found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *means]]
+        owners = [c.name for c in OF_OWNERS] if has_shared(dict(found)) else []
+        found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *owners, *means]]
         if len(columns) == len(means):
             return found
         every = self.with_calls(found, axes, depth, selection, fold_numbers=fold_numbers)

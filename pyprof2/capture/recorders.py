@@ -406,7 +406,7 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     sink: Any = "nvtx" if args.trace is None else "kineto"
     # Only torch.profiler gets to know what memory is for.
     memory = args.memory and args.trace is not None
-    begin_capture(Capture(sink, steps, root, recorder, memory=memory))
+    begin_capture(Capture(sink, steps, root, recorder, memory=memory, keep_cache=args.keep_cache))
 
 
 def _say_where_it_ended(

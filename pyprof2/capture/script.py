@@ -76,6 +76,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--snapshot", type=Path, help="and what memory is for; a file for a GPU's")
     parser.add_argument("--source-root", help="the folder of the user's own code")
     parser.add_argument("--memory", action="store_true", help="torch.profiler records it too")
+    parser.add_argument("--keep-cache", action="store_true", help="graphs may be of caches")
     parser.add_argument("-m", dest="is_module", action="store_true")
     parser.add_argument("-c", dest="is_code", action="store_true")
     _add_entry(parser)

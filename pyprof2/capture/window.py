@@ -32,6 +32,7 @@ from pyprof2.nvtx.annotation import (
     listen_for_steps,
     restore,
 )
+from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.internals import (
     NO_TASK,
     current_task,
@@ -75,6 +76,7 @@ class StepsRecording:
         self._recorder: TorchRecorder | None = None
         self._waiting = ExitStack()
         self._graphs: GraphCaptures | None = None
+        self._notes = ExitStack()
 
     def begin(self, step: int = 0) -> None:
         """Begin to look out for the steps, on the thread that trains.
@@ -86,6 +88,8 @@ class StepsRecording:
         self._clock = OptimizerClock(step)
         self._graphs = GraphCaptures(self._path)
         atexit.register(self.finish)
+        # Graphs that run in the recorded steps are compiled in those before.
+        notes.begin(self._notes, keep_cache=False)
         # Where ops are marked anyway, the annotation itself finds the steps.
         if self._steps is None or step in self._steps or current_session() is not None:
             self._record()
@@ -181,6 +185,7 @@ class StepsRecording:
         count_from(self._clock, self._said)
 
     def _end(self) -> None:
+        self._notes.close()
         at_end, self._at_end = self._at_end, _nothing
         at_end()
 

@@ -127,6 +127,12 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         "memory runs out",
     )
     command.add_argument(
+        "--keep-cache",
+        action="store_true",
+        help="let torch.compile take graphs from its caches, of which no lines are known; by "
+        "default each graph is compiled anew, once",
+    )
+    command.add_argument(
         "--source-root",
         type=Path,
         metavar="DIR",
@@ -371,6 +377,7 @@ def _python(args: argparse.Namespace, *options: str) -> list[str]:
         options += (f"--first={args.steps[0]}", f"--last={args.steps[1]}")
     if args.source_root is not None:
         options += (f"--source-root={args.source_root.resolve()}",)
+    options += ("--keep-cache",) * args.keep_cache
     kind = ["-m"] if args.module else ["-c"] if args.code else []
     return runner.command([*options, *kind, "--", args.script, *args.arguments], flags)
 

@@ -72,6 +72,20 @@ def add_to(commands: arguments.Commands) -> None:
         "workers need pyprof2 and the same file system",
     )
     arguments.add_source_root(command)
+    _add_beside(command)
+    command.add_argument("--force", action="store_true", help="replace a store that is there")
+    command.set_defaults(run=run)
+
+
+def _add_beside(command: argparse.ArgumentParser) -> None:
+    """Declare what else explains the kernels of graphs."""
+    command.add_argument(
+        "--torch-trace",
+        type=Path,
+        metavar="DIR",
+        help="the folder that TORCH_TRACE named while the recording was made: what its compiled "
+        "graphs are made of (default: dedicated_log_torch_trace*.log beside the recording)",
+    )
     captures = command.add_mutually_exclusive_group()
     captures.add_argument(
         "--capture",
@@ -86,8 +100,6 @@ def add_to(commands: arguments.Commands) -> None:
     captures.add_argument(
         "--no-capture", action="store_true", help="do not look for the folder capture_traces"
     )
-    command.add_argument("--force", action="store_true", help="replace a store that is there")
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -118,6 +130,7 @@ def run(args: argparse.Namespace) -> None:
             source_root=args.source_root,
             captures=args.capture,
             look_for_captures=not args.no_capture,
+            torch_trace=args.torch_trace,
             progress=arguments.wants_progress(args),
         )
         manifest = read_manifest(local)

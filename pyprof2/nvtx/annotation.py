@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyprof2.errors import UsageError
 from pyprof2.nvtx import hooks
+from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.cpu_peaks import cpu_marker
 from pyprof2.nvtx.energy import machine_meter
 from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
@@ -39,6 +40,7 @@ class Capture:
         source_root: the folder of the user's own code.
         recorder: who records; None: another process, all the time.
         memory: whether the recording gets to know what memory is for.
+        keep_cache: whether compiled graphs may come from torch's caches.
     """
 
     sink: SinkName
@@ -46,6 +48,7 @@ class Capture:
     source_root: str | None = None
     recorder: Recorder | None = None
     memory: bool = False
+    keep_cache: bool = False
 
     def apply(self, options: Options) -> Options:
         """Return the options of the script as they hold in a capture."""
@@ -55,6 +58,7 @@ class Capture:
             steps=options.steps if self.steps is None else self.steps,
             source_root=self.source_root,
             memory=options.memory or self.memory,
+            keep_cache=options.keep_cache or self.keep_cache,
         )
 
 
@@ -101,6 +105,7 @@ def init(  # noqa: PLR0913 -- options, each by its name
     energy: bool = True,
     memory: bool = False,
     steps: Container[int] | None = None,
+    keep_cache: bool = False,
     enable_function_stack: bool = True,  # noqa: ARG001 -- what PyProf was asked for
 ) -> None:
     """Mark every op, layer and step of this process from now on, until `shutdown`.
@@ -136,13 +141,19 @@ def init(  # noqa: PLR0913 -- options, each by its name
         steps: the steps to record, such as `range(10, 20)`; everything by default. Steps count
             from 0, see `pyprof2.nvtx.steps`; what comes before the first one is in none.
             Without training, batches of a DataLoader count.
+        keep_cache: whether graphs of torch.compile may come from torch's caches. By default they
+            are compiled anew, once in a process, because nothing is known of the lines of a graph
+            from a cache.
         enable_function_stack: PyProf's option; layers and lines of code, which stand for what it
             added, are recorded whatever it is.
 
     Raises:
         UsageError: an option makes no sense, or `nvtx` is wanted and the package is missing.
     """
-    options = Options(sink, shapes, source, layers, scalars, cpu_peaks, energy, memory, steps)
+    options = Options(
+        sink, shapes, source, layers, scalars, cpu_peaks, energy, memory, steps,
+        keep_cache=keep_cache,
+    )  # fmt: skip
     _current.is_wanted = True
     _begin(options if _current.capture is None else _current.capture.apply(options))
 
@@ -225,6 +236,7 @@ def start(options: Options, sink: Sink | None) -> None:
         hooks.hook_dataloaders(session, steps, undo)
         hooks.hook_threads(session, undo)
         hooks.hook_c10d(session, undo)
+        notes.begin(undo, keep_cache=options.keep_cache)
         if options.sink != "nvtx":
             hooks.hook_profiler(session, steps, undo, memory)
         if memory is not None:
@@ -296,7 +308,7 @@ hide_from_dynamo(
         f"pyprof2.{name}"
         for name in (
             "markers", "signatures", "nvtx.calls", "nvtx.catalog", "nvtx.collective_marks",
-            "nvtx.describe", "nvtx.energy", "nvtx.holders",
+            "nvtx.compile_notes", "nvtx.describe", "nvtx.energy", "nvtx.holders",
             "nvtx.hooks", "nvtx.knowledge", "nvtx.layers", "nvtx.memory_tags", "nvtx.observed",
             "nvtx.ops",
             "nvtx.pairing", "nvtx.replacing", "nvtx.schema", "nvtx.session", "nvtx.sinks",

@@ -18,6 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof2.markers import MEMBER, Marker
 from pyprof2.nvtx.collective_marks import CollectiveMarks
+from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.internals import (
     NO_TASK,
     allow_disabling_saved_hooks,
@@ -238,6 +239,11 @@ def hook_profiler(
         session.marks_lines = False
         session.write(kineto=False)
 
+    def stops(disable: Callable[[], Any]) -> Any:
+        notes.add_to_trace(session.layers)
+        return disable()
+
+    replace(profiler, "_disable_profiler", stops, undo)
     replace(profiler, "_run_on_profiler_start", started, undo)
     replace(profiler, "_disable_profiler", disabled, undo)
     replace(profiler, "_run_on_profiler_stop", stopped, undo)

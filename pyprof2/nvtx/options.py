@@ -27,6 +27,7 @@ class Options:
     memory: bool = False
     steps: Container[int] | None = None
     source_root: str | None = None
+    keep_cache: bool = False
 
     def __post_init__(self) -> None:
         if self.sink not in SINKS:
@@ -35,7 +36,9 @@ class Options:
         if self.steps is not None and not isinstance(self.steps, Container):
             msg = f"steps is {self.steps!r}; give a range or a set of step numbers"
             raise UsageError(msg)
-        for name in ("shapes", "source", "layers", "scalars", "cpu_peaks", "energy", "memory"):
+        for name in (
+            "shapes", "source", "layers", "scalars", "cpu_peaks", "energy", "memory", "keep_cache",
+        ):  # fmt: skip
             value = getattr(self, name)
             if not isinstance(value, bool):
                 msg = f"{name} is {value!r}; it can be True or False"

@@ -14,14 +14,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pyprof2.analysis.assembly.activity_table import activity_tables
+from pyprof2.analysis.assembly.compiled_links import CompiledLinks, part_tables
 from pyprof2.analysis.assembly.graph_links import GraphLinks
 from pyprof2.analysis.assembly.graph_templates import has_replays
 from pyprof2.analysis.assembly.host_tables import estimate_table, memory_table, op_table
 from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
+from pyprof2.analysis.compiled.calls import count_calls
+from pyprof2.analysis.compiled.joining import NO_GRAPH
 from pyprof2.analysis.linking.windows import windows_of
+from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.columns import order_of, shifted
 from pyprof2.recording import int_column
-from pyprof2.tables import TABLES
+from pyprof2.tables import TABLES, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +62,9 @@ def assemble(
     source_root = source_root or recording.source_root
     facts |= dict.fromkeys(("pairs_recorded", "pairs_agree", "nodes_lost"), 0)
     graphs = GraphLinks(recording, templates, rank) if has_replays(recording) else None
-    windows, shared = windows_of(recording, folder), SharedFindings(recording, graphs)
+    compiled = CompiledLinks(recording.compiled) if recording.compiled else None
+    windows = windows_of(recording, folder)
+    shared = SharedFindings(recording, graphs, compiled)
     counts: Counter[str] = Counter()
     late = {name: _Late() for name in ("kernels", "copies")}
     for at, window in enumerate(windows.each):
@@ -71,6 +77,10 @@ def assemble(
             yield name, _ranked(name, rank, in_order, counts)
     facts["counter_values"] = counts["counters"]
     nodes = _rows("graph_nodes", [])
+    if compiled is not None:
+        facts["compiled"] = compiled.found()
+    elif calls := count_calls(recording):
+        facts["compiled"] = [{"known": False, "note": NO_GRAPH, "calls": calls}]
     if graphs is not None:
         facts["graphs"], nodes = graphs.found(), graphs.table()
     about = recording.trace | {"source_root": source_root}
@@ -101,6 +111,7 @@ def _tables_of(
     facts["pairs_agree"] += linked.pairs.flow_agree_count
     facts["nodes_lost"] += linked.pairs.lost_count
     yield from activity_tables(recording, linked, activity_id)
+    yield "kernel_parts", part_tables(recording, linked, activity_id)
     yield "ops", op_table(recording, linked)
     yield "memory", memory_table(recording, linked)
     yield "memory_tags", _in_time_order(window, "memory_tags", ("time_ns",))
@@ -229,6 +240,9 @@ def joined(
     seen: list[dict[str, Any]] = []
     for at, folder in enumerate(folders):
         added = ids_after({table: sum(count[table] for count in counts[:at]) for table in TABLES})
+        if not any(count[table] for count in counts for table in ("kernels", "copies")):
+            # The rows of a profile are op calls then.
+            added["kernel_id"] = sum(_op_row_count(f, rank) for f in folders[:at])
         added |= dict.fromkeys(("correlation_id", "waits_for_correlation_id"), calls[at])
         added["unix_ns"] = -shifts[at]
         added |= {each: shifts[at] for each in _TIMES if (name, each) not in _LENGTHS}
@@ -255,6 +269,11 @@ def ids_after(row_counts: Mapping[str, int]) -> dict[str, int]:
 
 def _file(folder: Path, name: str, rank: int) -> pq.ParquetFile:
     return pq.ParquetFile(folder / name / f"rank-{rank}.parquet")
+
+
+def _op_row_count(folder: Path, rank: int) -> int:
+    op = _file(folder, "ops", rank).read(["op"])["op"].cast(TEXT)
+    return int((~is_engine(op)).sum())
 
 
 def _correlation_shifts(folders: Sequence[Path], rank: int) -> list[int]:

@@ -24,6 +24,7 @@ from pyprof2.parsers.formats import stem_of
 from pyprof2.pipeline.allocation import give_memory_back, release_spare
 from pyprof2.pipeline.assemble import assemble, clock_shifts, joined
 from pyprof2.pipeline.captures import find_capture_files, read_templates, same_captures
+from pyprof2.pipeline.compile_logs import add_compiled, find_compile_logs
 from pyprof2.pipeline.ranks import (
     CLAIMED,
     NOTHING_KEPT,
@@ -63,6 +64,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
     source_root: Path | str | None = None,
     captures: Sequence[Path | str] = (),
     look_for_captures: bool = True,
+    torch_trace: Path | str | None = None,
     progress: bool = False,
 ) -> Path:
     """Read traces, one or more per rank, and write a store; return its path.
@@ -86,6 +88,8 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
             eager steps, or folders of them.
         look_for_captures: where none is named, take those in the folder `capture_traces` beside
             the traces.
+        torch_trace: the folder that `TORCH_TRACE` named while a recording was made, or a log in
+            it: it says what compiled graphs are made of. By default logs beside the recordings.
         progress: show a bar on stderr if it takes longer than a second.
 
     Raises:
@@ -103,6 +107,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
         parse_found(
             found, local, jobs=jobs, executor=executor, force=force, source_root=source_root,
             captures=[Path(each) for each in captures], look_for_captures=look_for_captures,
+            torch_trace=None if torch_trace is None else Path(torch_trace),
             progress=progress,
         )  # fmt: skip
     return target
@@ -118,6 +123,7 @@ def parse_found(  # noqa: PLR0913 - see `parse`
     source_root: Path | str | None = None,
     captures: Sequence[Path] = (),
     look_for_captures: bool = True,
+    torch_trace: Path | None = None,
     progress: bool = False,
 ) -> Path:
     """Do what `parse` does, of what is here; return the store's path."""
@@ -129,6 +135,7 @@ def parse_found(  # noqa: PLR0913 - see `parse`
     root = None if source_root is None else absolute(source_root)
     again = any(path.is_dir() for path in named) and not force
     capture_files = find_capture_files(files, captures, beside=look_for_captures)
+    logs = find_compile_logs(files, torch_trace)
     kept = find_kept(out, files, root) if again else None
     replaces = force or kept is not None
     if kept is not None and not same_captures(kept.captures, capture_files):
@@ -136,7 +143,7 @@ def parse_found(  # noqa: PLR0913 - see `parse`
     if kept is not None and len(kept.sources) == len(files):
         return out
     with _Workers(min(jobs, len(files)), executor) as workers:
-        job = _Job(files, found, root, workers, capture_files, progress=progress)
+        job = _Job(files, found, root, workers, capture_files, logs, progress=progress)
         with StoreWriter(out, force=replaces) as writer:
             failed = job.parse(writer, kept)
     for _, error in failed:
@@ -161,6 +168,7 @@ class _Job:
         root: the folder of the user's own code, as it was asked for.
         workers: who reads and writes.
         captures: recordings that may say what the kernels of replayed graphs are.
+        logs: of what was compiled.
         progress: whether to show a bar.
     """
 
@@ -169,6 +177,7 @@ class _Job:
     root: str | None
     workers: _Workers
     captures: Sequence[CaptureFile]
+    logs: Sequence[Path]
     progress: bool
 
     def parse(self, writer: StoreWriter, kept: KeptRanks | None) -> list[tuple[Path, TraceError]]:
@@ -207,6 +216,7 @@ class _Job:
     def _write(self, found: _Read, folder: Path, kept: KeptRanks) -> dict[str, Any]:
         """Write the tables of all ranks; return the manifest."""
         recordings = found.recordings
+        found.failed.extend(add_compiled([each for _, each in recordings], self.logs))
         groups, ranks = assign_ranks(recordings)
         tasks = (
             [[recordings[at][1] for at in group] for group in groups],
@@ -243,6 +253,7 @@ class _Job:
             ],
             "source_root": self.root,
             "captures": [file.source() for file in self.captures],
+            "compile_logs": [str(path) for path in self.logs],
             "code": _code(folder, whole, [*ranks, *kept.numbers]),
         }
 

@@ -38,6 +38,7 @@ def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
         (facts["reference"], _kernel(facts)),
         ("op", _op(facts["op"]) if facts["node"] is None else _op_of_node(facts["node"])),
         ("link", _link(facts["link"])),
+        ("works for", _parts(facts["parts"])),
         ("graph", _node(facts["node"])),
         ("range", _range(facts["range"])),
         ("pair", _pair(facts["pair"])),
@@ -152,6 +153,23 @@ def _node(node: Facts | None) -> Iterator[str]:
         if known
         else "sizes of its replay: not recorded on both sides"
     )
+
+
+def _parts(parts: list[Facts] | None) -> Iterator[str]:
+    """Name the lines that a kernel of compiled code works for, with their ops, layers and nodes."""
+    groups: dict[tuple[Any, ...], list[Facts]] = {}
+    for part in parts or ():
+        direction = "recompute" if part["recompute"] else part["direction"]
+        groups.setdefault((part["source"], part["layer"], direction), []).append(part)
+    for (source, layer, direction), own in groups.items():
+        code = own[0]["code"]
+        ops = dict.fromkeys(part["op"] or "an op that is not known" for part in own)
+        yield f"{source or 'no line'}" + (f": {code}" if code else "")
+        nodes = ", ".join(part["node"] for part in own)
+        of_layer = _joined(layer=layer, _=direction)
+        yield f"{', '.join(ops)}; {of_layer}; nodes {nodes} ({own[0]['evidence']})"
+    for place in dict.fromkeys(part["generated"] for part in parts or () if part["generated"]):
+        yield f"generated code {place}"
 
 
 def _reference(op: Facts) -> str:

@@ -14,7 +14,9 @@ from pyprof2.analysis.summaries.profile_columns import (
     MORE_COLUMNS,
     OF_CALLS,
     OF_MODULES,
+    OF_OWNERS,
     SUMMARY_COLUMNS,
+    has_shared,
 )
 from pyprof2.reports import notes
 from pyprof2.reports.heading import heading
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 1 << 16
 _COLUMNS: Final = (
-    *KERNELS.columns, *MEANS, *SUMMARY_COLUMNS, *MORE_COLUMNS, *OF_MODULES, *OF_CALLS,
+    *KERNELS.columns, *MEANS, *SUMMARY_COLUMNS, *MORE_COLUMNS, *OF_OWNERS, *OF_MODULES, *OF_CALLS,
 )  # fmt: skip
 _UNASKED: Final = {column.name for column in MORE_COLUMNS}
 _MADE: Final = ("dur_us", "share_pct")
@@ -144,6 +146,10 @@ class Profile:
         found = self.sums.summarize(
             axes, query.depth, fold_numbers=query.fold_numbers, means=query.means
         )
+        names = [each.name for each in OF_OWNERS if each.name in found.column_names]
+        asked = {*query.columns, *(key.column for key in query.sort)}
+        if not asked.intersection(names) and not has_shared(found.select(names).to_pydict()):
+            found = found.drop_columns(names)
         if query.is_of_calls:
             from pyprof2.analysis.summaries.profile import frame
 

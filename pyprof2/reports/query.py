@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     KERNEL_NAME,
     MEANS,
     MORE_COLUMNS,
+    OF_OWNERS,
     SUMMARY_COLUMNS,
     asked_columns,
     columns_of,
@@ -142,7 +144,8 @@ def available_columns(axes: tuple[str, ...]) -> list[str]:
     if axes == KERNEL:
         extra = [column.name for column in SHARE_COLUMNS]
         return list(dict.fromkeys([*PROFILE_COLUMNS, *extra, *PYPROF_ONLY]))
-    columns = (*SUMMARY_COLUMNS, *MORE_COLUMNS, *asked_columns(axes))
+    owned = OF_OWNERS if len(axes) == 1 and axes[0] in OWNED else ()
+    columns = (*SUMMARY_COLUMNS, *MORE_COLUMNS, *owned, *asked_columns(axes))
     return [AXES[axis] for axis in axes] + [column.name for column in columns]
 
 

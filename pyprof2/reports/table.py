@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pyprof2.analysis.axes import in_shared_text
 from pyprof2.analysis.hardware.roofline import FLAG_COMPUTE, FLAG_SAVING
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
@@ -201,7 +202,11 @@ def with_short_lines(rows: pd.DataFrame | Listed, roots: Sequence[str]) -> Liste
     table = rows if isinstance(rows, dict) else listed(rows)
     short: dict[str, Listing] = {
         name: Listing(
-            [line and shown_line(line, roots) for line in table[name].cells], is_text=True
+            [
+                line and in_shared_text(line, lambda each: shown_line(each, roots))
+                for line in table[name].cells
+            ],
+            is_text=True,
         )
         for name in _LINES
         if name in table

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyprof2.store.parts import TableParts
 
 _WITH_LINES: Final = ("kernels", "copies", "ops", "memory")
+_LINED: Final = ("stack_id", "shared_source")
+"""The columns that lines are chosen anew by."""
 _JUDGED: Final = ("kernels", "copies")
 _SUMS: Final = ("sums", "sum_calls")
 """The tables that are not made anew: where they do not hold, the rows are added up again."""
@@ -111,7 +113,7 @@ class RankTables:
             StoreError: the table is missing or damaged.
         """
         root = self.source_root if name in _WITH_LINES and "source" in columns else None
-        wanted = [n for n in STORED[name].names if n in columns or (root and n == "stack_id")]
+        wanted = [n for n in STORED[name].names if n in columns or (root and n in _LINED)]
         parts = self.parts(name)
         of = np.searchsorted(parts.offsets, at, "right") - 1
         found = [
@@ -184,7 +186,8 @@ class RankTables:
         """Return a table; where another root is named, `source` is chosen anew."""
         if self.source_root is None or "source" not in wanted:
             return read_rank(self.store, name, self.rank, wanted)
-        rows = read_rank(self.store, name, self.rank, wanted | {"stack_id"})
+        needed = wanted.union(_LINED).intersection(STORED[name].names)
+        rows = read_rank(self.store, name, self.rank, needed)
         return self._chosen_lines(name, rows, self.source_root, wanted)
 
     def _chosen_lines(

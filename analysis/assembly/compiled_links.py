@@ -1,0 +1,428 @@
+"""The op calls of compiled code in a recording, with the lines, layers and ops that they work for.
+
+A kernel that was fused does the work of several: it has what all of it has in common, a set where
+that differs, and its parts, a row each of table `kernel_parts`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pyprof2.analysis.axes import OWNED, join_owners
+from pyprof2.analysis.compiled.calls import called_name, find_calls
+from pyprof2.analysis.compiled.joining import (
+    Joined,
+    choose_graph,
+    is_written,
+    join,
+    worked_on,
+)
+from pyprof2.analysis.linking.ops import DIRECTIONS, is_envelope
+from pyprof2.analysis.linking.stacks import choose_lines
+from pyprof2.columns import lookup, text_array
+from pyprof2.recording import TextCodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyprof2.analysis.assembly.linked import Linked, SharedFindings
+    from pyprof2.analysis.compiled.calls import GraphCalls
+    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.columns import TextColumn
+    from pyprof2.recording import CodeLaunch, CodeNode, CompiledGraph, Recording
+
+_OF_GRAPH: Final = "of the compiled graph as a whole: it prepares inputs"
+_SLICE: Final = 1 << 16
+_NO_NODE: Final = "; the compiler names no op that it works for"
+_FORWARD, _BACKWARD = DIRECTIONS.index("forward"), DIRECTIONS.index("backward")
+
+
+class _Part(NamedTuple):
+    """A part of what a kernel does, as a row of `kernel_parts`; None for null."""
+
+    node: str
+    op: str | None
+    source: str | None
+    layer: str | None
+    direction: str | None
+    recompute: bool | None
+    evidence: str
+    code: str | None
+    generated: str | None
+
+
+class _PartPlace(NamedTuple):
+    """Where a part is in the program: the number of its stack, and the code of its lines."""
+
+    stack: int
+    texts: dict[str, str]
+
+
+class _Owned(NamedTuple):
+    """All that is known of a launch in its place: its parts, and what they have in common.
+
+    Numbers of stacks are -1, those of directions too, where there is none.
+    """
+
+    parts: tuple[_Part, ...]
+    stack: int
+    direction: int
+    recompute: int
+    note: str
+    is_written: bool
+
+    def owner(self, name: str) -> str | None:
+        """Return the one op, layer or source of the parts; None: none or several."""
+        found = self.all(name)
+        return found[0] if len(found) == 1 else None
+
+    def all(self, name: str) -> list[str]:
+        """Return the distinct ones, in the order of the code."""
+        found = (getattr(part, name) for part in self.parts)
+        return list(dict.fromkeys(text for text in found if text is not None))
+
+
+_NOTHING: Final = _Owned((), -1, -1, -1, _OF_GRAPH, is_written=False)
+
+
+@dataclass(frozen=True)
+class CompiledOps:
+    """Facts about the ops of a window that are of compiled code.
+
+    Attributes:
+        owned: of each op a code into `each`; -1: it is not of compiled code.
+        each: distinct findings.
+        first_row: how many rows of calls of ops there are in the windows before.
+    """
+
+    owned: Int
+    each: Sequence[_Owned]
+    first_row: int
+
+    def text(self, name: str, op: Int) -> TextColumn:
+        """Return the one `op`, `layer` or `source` of ops by position."""
+        return lookup(self.owned, op, -1), [each.owner(name) for each in self.each]
+
+    def several(self, name: str, op: Int) -> TextColumn:
+        """Return the sets of those that have several, see `pyprof2.analysis.axes.join_owners`."""
+        words = [join_owners(each.all(name)) for each in self.each]
+        return lookup(self.owned, op, -1), words
+
+    def note(self, op: Int) -> TextColumn:
+        """Return how they were found."""
+        return lookup(self.owned, op, -1), [each.note for each in self.each]
+
+    def are_known(self, op: Int) -> Any:
+        """Return which ops are found in the code of a graph."""
+        known = np.array([*(bool(each.parts) for each in self.each), False])
+        return known[lookup(self.owned, op, -1)]
+
+    def are_written(self, op: Int) -> Any:
+        """Return which ops are kernels that the compiler wrote: their names say nothing."""
+        written = np.array([*(each.is_written for each in self.each), False])
+        return written[lookup(self.owned, op, -1)]
+
+    def parts(self, op: Int, kernel_id: Int) -> pa.Table:
+        """Return the rows of `kernel_parts` of kernels by their ops."""
+        owned = lookup(self.owned, op, -1)
+        count = np.array([*(len(each.parts) for each in self.each), 0])
+        first = np.cumsum(count) - count
+        length = count[owned]
+        begin = np.cumsum(length) - length
+        row = (
+            np.arange(int(length.sum()))
+            - np.repeat(begin, length)
+            + np.repeat(first[owned], length)
+        )
+        every = [part for each in self.each for part in each.parts]
+        columns: dict[str, Any] = {"kernel_id": pa.array(np.repeat(kernel_id, length))}
+        for name in ("node", "op", "source", "layer", "direction", "evidence", "code", "generated"):
+            codes = TextCodes()
+            values = [getattr(part, name) for part in every]
+            code = np.array([-1 if v is None else codes[v] for v in values] or [-1], np.int64)
+            columns[name] = text_array((code[row], list(codes)))
+        again = np.array([-1 if p.recompute is None else p.recompute for p in every] or [-1])[row]
+        columns["recompute"] = pa.array(again > 0, mask=again < 0)
+        return pa.table(columns)
+
+
+def shared_columns(linked: Linked, op: Int) -> dict[str, pa.Array]:
+    """Return the columns of what ops of compiled code have several of; none without such code."""
+    compiled = linked.compiled
+    if compiled is None:
+        return {}
+    return {f"shared_{name}": text_array(compiled.several(name, op)) for name in OWNED}
+
+
+def op_names(linked: Linked, op: Int) -> TextColumn:
+    """Return the names of ops by position; of a kernel that a compiler wrote its one op's."""
+    name = (lookup(linked.ops.name, op, -1), linked.ops.names)
+    if linked.compiled is None:
+        return name
+    return _instead(linked.compiled.text("op", op), name, linked.compiled.are_written(op))
+
+
+def part_tables(recording: Recording, linked: Linked, activity_id: Int) -> Iterator[pa.Table]:
+    """Yield the rows of `kernel_parts` of a window, without the column `rank`.
+
+    Args:
+        recording: the raw tables.
+        linked: what was found in them.
+        activity_id: of each GPU activity its id; without any, op calls are rows.
+    """
+    compiled, found = linked.compiled, linked.activities
+    if compiled is None:
+        return
+    if recording.spool.counts["activities"]:
+        order = np.argsort(activity_id, kind="stable")
+        rows = [(found.op[order], activity_id[order])]
+    else:
+        is_row = ~np.array([is_envelope(text) for text in linked.ops.names] or [True])
+        op = np.flatnonzero(is_row[linked.ops.name])
+        rows = [(op, compiled.first_row + np.arange(len(op)))]
+    for op, kernel_id in rows:
+        for at in range(0, len(op), _SLICE):
+            own = slice(at, at + _SLICE)
+            yield compiled.parts(op[own], kernel_id[own])
+
+
+class CompiledLinks:
+    """Explains the calls of compiled graphs of a recording, window by window.
+
+    Attributes:
+        facts: how many calls there are by whether their launches are known, and the note.
+    """
+
+    def __init__(self, graphs: Sequence[CompiledGraph]) -> None:
+        self._by_key: dict[str | None, list[CompiledGraph]] = {}
+        for graph in graphs:
+            self._by_key.setdefault(graph.key, []).append(graph)
+        self._worked: dict[int, list[tuple[tuple[str, ...], str]]] = {}
+        self._row = 0
+        self.facts: Counter[tuple[bool, str]] = Counter()
+        self.launches: Counter[str] = Counter()
+
+    def linked(
+        self, recording: Recording, linked: Linked, shared: SharedFindings, root: str | None
+    ) -> Linked:
+        """Return what is linked of a window, with what is found of its compiled code."""
+        first_row = self._row
+        is_row = ~np.array([is_envelope(text) for text in linked.ops.names] or [True])
+        self._row += int(is_row[linked.ops.name].sum())
+        calls = find_calls(recording, linked.threads, linked.ops, linked.pairs)
+        if calls is None:
+            return linked
+        owned, keys = self._owned(linked, calls)
+        explained = [self._explained(key, linked, shared) for key in keys]
+        each = _with_sources(explained, shared, root)
+        return _applied(linked, CompiledOps(owned, each, first_row), shared)
+
+    def _owned(
+        self, linked: Linked, calls: GraphCalls
+    ) -> tuple[Int, list[tuple[CompiledGraph | None, int, str, int, int]]]:
+        """Return of each op the number of what it is in its place, and these.
+
+        Such a one is the graph, the place of the launch in its code, the note, and codes of the
+        layer and stack of the call.
+        """
+        kinds = [self._joined(linked, calls, kind) for kind in range(len(calls.example))]
+        # Calls of one key may be of several graphs, by the region around them.
+        graphs: list[CompiledGraph | None] = []
+        place = np.full(len(calls.made), -1)
+        which = np.full(len(calls.made), -1)
+        notes = TextCodes()
+        note = np.full(len(calls.made), -1)
+        found = TextCodes()
+        region = np.stack((calls.kind, calls.compile_id, calls.is_backward.astype(np.int64)))
+        pairs, at = np.unique(region, axis=1, return_inverse=True)
+        at = at.reshape(-1)
+        for number, (kind, region_id, backward) in enumerate(pairs.T.tolist()):
+            graph, joined = kinds[kind](region_id, bool(backward))
+            own = np.flatnonzero(at == number)
+            rows = (calls.first[own][:, None] + np.arange(calls.length[own[0]])).reshape(-1)
+            self.facts[bool(joined.launches), joined.note] += len(own)
+            note[rows] = notes[joined.note]
+            if joined.launches and graph is not None:
+                code = found[id(graph)]
+                if code == len(graphs):
+                    graphs.append(graph)
+                which[rows] = code
+                place[rows] = np.tile(np.array(joined.launches), len(own))
+                which[rows[place[rows] < 0]] = -1
+        made = calls.made
+        columns = (which, place, note, linked.layer[0][made], linked.stack[made])
+        distinct, own = np.unique(np.stack(columns), axis=1, return_inverse=True)
+        owned = lookup(own.reshape(-1), calls.owner, -1)
+        words = list(notes)
+        keys = [
+            (graphs[g] if g >= 0 else None, launch, words[text], layer, stack)
+            for g, launch, text, layer, stack in distinct.T.tolist()
+        ]
+        return owned, keys
+
+    def _joined(self, linked: Linked, calls: GraphCalls, kind: int) -> Any:
+        """Return what joins the calls of a kind, by the region around and the direction."""
+        example = int(calls.example[kind])
+        key = calls.keys[int(calls.key[example])]
+        rows = slice(
+            int(calls.first[example]), int(calls.first[example]) + int(calls.length[example])
+        )
+        names = linked.ops.names
+        made = [called_name(names[code]) for code in linked.ops.name[calls.made[rows]].tolist()]
+        known = self._by_key.get(key, self._by_key.get(None, []) if key == "None" else [])
+
+        def found(region: int, backward: bool) -> tuple[CompiledGraph | None, Joined]:  # noqa: FBT001
+            compile_id = calls.ids[region] if region >= 0 else None
+            graph = choose_graph(known, compile_id, is_backward=backward)
+            if isinstance(graph, str):
+                return None, Joined((), graph)
+            return graph, join(graph, made)
+
+        return found
+
+    def _explained(
+        self,
+        key: tuple[CompiledGraph | None, int, str, int, int],
+        linked: Linked,
+        shared: SharedFindings,
+    ) -> tuple[_Owned, tuple[_PartPlace, ...]]:
+        """Return what is known of a launch, and where each of its parts is."""
+        graph, place, note, layer, stack = key
+        if graph is None:
+            is_input = note.endswith("code") and note[0].isdigit()
+            return _NOTHING._replace(note=_OF_GRAPH if is_input else note), ()
+        if id(graph) not in self._worked:
+            self._worked[id(graph)] = worked_on(graph)
+        names, evidence = self._worked[id(graph)][place]
+        nodes = [graph.nodes[name] for name in names]
+        open_layer = linked.layer[1][layer] if layer >= 0 else None
+        launch = (graph.launches or ())[place]
+        parts, places = [], []
+        for name, node in zip(names, nodes, strict=True):
+            below = stack
+            for line in reversed(node.lines):
+                below = shared.stacks.add(below, line)
+            texts = dict(zip(node.lines, node.texts, strict=False))
+            places.append(_PartPlace(below if node.lines else -1, texts))
+            again = bool(graph.is_backward) and node.is_backward is False
+            backward = graph.is_backward if node.is_backward is None else node.is_backward
+            parts.append(
+                _Part(
+                    name,
+                    _op(node, launch),
+                    None,
+                    _layer(node, graph, open_layer),
+                    None if backward is None else DIRECTIONS[_BACKWARD if backward else _FORWARD],
+                    again if node.is_backward is not None else None,
+                    evidence,
+                    None,
+                    None if graph.file is None else f"{graph.file}:{launch.line}",
+                )
+            )
+        directions = {part.direction for part in parts}
+        # It runs in the pass of its graph; all of it may be work of the other one.
+        of_graph = "backward" if graph.is_backward else "forward"
+        direction = directions.pop() if len(directions) == 1 else of_graph
+        again = bool(parts) and all(part.recompute for part in parts)
+        note = note if parts else note + _NO_NODE
+        return _Owned(
+            tuple(parts), -1, -1 if direction is None else DIRECTIONS.index(direction),
+            int(again), note, is_written(launch),
+        ), tuple(places)  # fmt: skip
+
+    def found(self) -> list[dict[str, Any]]:
+        """Return what the manifest says of the calls, by whether they are known and the note."""
+        return [
+            {"known": known, "note": note, "calls": count}
+            for (known, note), count in sorted(self.facts.items())
+        ]
+
+
+def _op(node: CodeNode, launch: CodeLaunch) -> str | None:
+    """Return the op of the program that a node is of."""
+    if node.original is not None or not is_written(launch):
+        return node.original or node.op or launch.name
+    if len(launch.originals) == 1:
+        return launch.originals[0]
+    return node.op if node.op in launch.originals else None
+
+
+def _layer(node: CodeNode, graph: CompiledGraph, open_layer: str | None) -> str | None:
+    """Return the layer of a node in a call that is made in a layer.
+
+    Modules that are compiled one by one may share a graph: what is called is what is open.
+    """
+    if node.layer is None or graph.layer is None or open_layer in (None, graph.layer):
+        return node.layer
+    if node.layer == graph.layer:
+        return open_layer
+    below = node.layer.removeprefix(f"{graph.layer}.")
+    return None if below == node.layer else f"{open_layer}.{below}"
+
+
+def _with_sources(
+    found: Sequence[tuple[_Owned, tuple[_PartPlace, ...]]], shared: SharedFindings, root: str | None
+) -> list[_Owned]:
+    """Return the findings with the lines of their parts, by the rule for all stacks."""
+    (own, lines), _ = choose_lines(shared.stacks.table(), root)
+    result = []
+    for owned, places in found:
+        stacks = [place.stack for place in places]
+        at = lookup(own, np.array(stacks, np.int64), -1).tolist()
+        parts = tuple(
+            part._replace(source=lines[line], code=place.texts.get(lines[line]))
+            if line >= 0
+            else part
+            for part, line, place in zip(owned.parts, at, places, strict=True)
+        )
+        known = {stack for stack in stacks if stack >= 0}
+        same = {lines[line] for line in at if line >= 0}
+        if len(same) == 1 < len(known):
+            # One line, called from several places.
+            stack = shared.stacks.add(-1, same.pop())
+        else:
+            stack = shared.stacks.common(sorted(known))
+        result.append(owned._replace(parts=parts, stack=stack))
+    return result
+
+
+def _applied(linked: Linked, compiled: CompiledOps, shared: SharedFindings) -> Linked:
+    """Return what is linked, the ops of compiled code with what is found of them."""
+    owned = compiled.owned
+    is_own = owned >= 0
+    every = np.arange(len(owned))
+
+    def of_each(name: str, missing: Int) -> Int:
+        """Return a number of each finding by op; `missing` where there is none."""
+        values = np.array([getattr(each, name) for each in compiled.each] or [-1])
+        return np.where(is_own, lookup(values, owned, -1), missing)
+
+    stack = of_each("stack", linked.stack)
+    direction, again = (of_each(name, every * 0 - 1) for name in ("direction", "recompute"))
+    _, (code, lines) = choose_lines(shared.stacks.table(), None)
+    has_one = np.array([*(len(each.all("source")) == 1 for each in compiled.each), False])
+    innermost = np.where(has_one[owned], lookup(code, stack, -1), -1)
+    return replace(
+        linked,
+        ops=replace(linked.ops, recompute=np.where(again >= 0, again > 0, linked.ops.recompute)),
+        stack=stack,
+        layer=_instead(compiled.text("layer", every), linked.layer, is_own),
+        source=_instead(compiled.text("source", every), linked.source, is_own),
+        library_source=_instead((innermost, lines), linked.library_source, is_own),
+        direction=np.where(direction >= 0, direction, linked.direction),
+        compiled=compiled,
+    )
+
+
+def _instead(own: TextColumn, column: TextColumn, is_own: Bool) -> TextColumn:
+    """Return a column with other texts, null too, in some rows."""
+    codes, words = own
+    has_text = np.array([*(text is not None for text in words), False])
+    codes = np.where(has_text[codes], codes, -1)
+    moved = np.where(codes >= 0, codes + len(column[1]), -1)
+    return np.where(is_own, moved, column[0]), [*column[1], *words]

@@ -1,0 +1,162 @@
+"""Find the launches of a graph's code among the op calls of a call of it, or say why not.
+
+All launches must be there, by name and in the order of the code, and what is left over may only
+prepare inputs: with anything else allowed, the code of another graph fits now and then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyprof2.recording import CodeLaunch, CompiledGraph
+
+_PREPARES: Final = frozenset({
+    "aten::_foreach_copy_", "aten::_to_copy", "aten::alias", "aten::as_strided", "aten::clone",
+    "aten::copy_", "aten::detach", "aten::empty", "aten::empty_like", "aten::empty_strided",
+    "aten::fill_", "aten::resize_", "aten::set_", "aten::to", "aten::view", "aten::zero_",
+    "aten::zeros", "detach",
+})  # fmt: skip
+"""Op calls that a graph may make beside its code: they copy inputs, or make room."""
+
+NO_GRAPH: Final = "the recording has no notes of the graph that is called"
+SEVERAL: Final = "several graphs that were compiled have the key of the one that is called"
+
+
+class Joined(NamedTuple):
+    """The launches that the op calls of a call of a graph are.
+
+    Attributes:
+        launches: of each op call its place in the code, -1: it is none; empty: not known.
+        note: how many were found, or why none is known.
+    """
+
+    launches: tuple[int, ...]
+    note: str
+
+
+def choose_graph(
+    graphs: Sequence[CompiledGraph], compile_id: str | None, *, is_backward: bool
+) -> CompiledGraph | str:
+    """Return the graph that a call is of, or why that is not known.
+
+    Args:
+        graphs: those of its key.
+        compile_id: that of the region around the call.
+        is_backward: whether the call is inside of backward.
+    """
+    if len(graphs) > 1 and compile_id is not None:
+        graphs = [
+            graph
+            for graph in graphs
+            if graph.compile_id == compile_id and graph.is_backward in (None, is_backward)
+        ]
+        if not graphs:
+            return NO_GRAPH
+    if not graphs:
+        return NO_GRAPH
+    first, *others = graphs
+    same = all((g.launches, g.nodes) == (first.launches, first.nodes) for g in others)
+    return first if same else SEVERAL
+
+
+def join(graph: CompiledGraph, made: Sequence[str]) -> Joined:
+    """Find the launches of a graph's code among the op calls that a call of it made.
+
+    Args:
+        graph: the graph.
+        made: the names of the op calls, in their order.
+    """
+    launches = graph.launches
+    if graph.lacks is not None or launches is None:
+        return Joined((), graph.lacks or NO_GRAPH)
+    found, at = [], 0
+    for name in made:
+        if at < len(launches) and launches[at].name == name:
+            found.append(at)
+            at += 1
+        elif name in _PREPARES:
+            found.append(-1)
+        else:
+            awaited = launches[at].name if at < len(launches) else "nothing more"
+            return Joined((), f"not the code that was noted: {name} where that has {awaited}")
+    if at < len(launches):
+        return Joined((), f"not the code that was noted: it lacks {launches[at].name}")
+    return Joined(tuple(found), f"{at:,} of {at:,} names of the compiled graph's code")
+
+
+def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
+    """Return the nodes whose work each launch does, and the evidence, `computed` or `listed`.
+
+    The compiler lists more nodes than a kernel runs: also those whose results it only reads. What
+    it runs are the nodes between what it writes and what was written before. Views are no work.
+    """
+    launches = graph.launches or ()
+    written: set[str] = set()
+    called = {name for launch in launches if (name := _called_node(graph, launch)) is not None}
+    found = []
+    for launch in launches:
+        listed = tuple(name for name in launch.listed or () if name in graph.nodes)
+        called_node = _called_node(graph, launch)
+        if called_node is not None:
+            listed = (called_node,)
+        elif is_written(launch):
+            # A product that it prepares the inputs of is the work of another launch.
+            listed = tuple(name for name in listed if name not in called) or listed
+        nodes, evidence = _without_views(graph.nodes, listed), "listed"
+        held = [graph.buffers.get(name) for name in launch.writes or ()]
+        results = [name for name in held if name is not None]
+        if len(listed) > 1 and results and len(results) == len(held):
+            computed = _computed(graph, results, written)
+            kept = tuple(name for name in nodes if name in computed)
+            if kept:
+                nodes, evidence = kept, "computed"
+        elif len(listed) == 1:
+            evidence = "computed"
+        written.update(results)
+        found.append((nodes, evidence))
+    return found
+
+
+def _called_node(graph: CompiledGraph, launch: CodeLaunch) -> str | None:
+    """Return the node that is the op which a launch calls; None: it calls none, or is unknown."""
+    if is_written(launch):
+        return None
+    if launch.listed is None:
+        # Which of several is which, their order does not say.
+        alone = [name for name, node in graph.nodes.items() if node.op == launch.name]
+        calls = sum(each.name == launch.name for each in graph.launches or ())
+        return alone[0] if len(alone) == calls == 1 else None
+    listed = [name for name in launch.listed or () if name in graph.nodes]
+    same = [name for name in listed if graph.nodes[name].op == launch.name]
+    # A call that keeps the state of random numbers is a node around the op.
+    same = same or [name for name in listed if graph.nodes[name].op.endswith("with_rng_state")]
+    same = same or [name for name in listed if graph.nodes[name].op.endswith("save_rng_state")]
+    if len(same) == 1:
+        return same[0]
+    return listed[0] if len(listed) == 1 else None
+
+
+def _without_views(nodes: Mapping[str, object], listed: tuple[str, ...]) -> tuple[str, ...]:
+    work = tuple(name for name in listed if not getattr(nodes[name], "takes_view"))  # noqa: B009
+    return work or listed
+
+
+def _computed(graph: CompiledGraph, results: Sequence[str], written: set[str]) -> set[str]:
+    """Return the nodes that lead to some results from what was written before."""
+    found: set[str] = set()
+    todo = list(results)
+    while todo:
+        name = todo.pop()
+        if name in found or name in written or name not in graph.nodes:
+            continue
+        found.add(name)
+        todo.extend(graph.nodes[name].inputs)
+    return found
+
+
+def is_written(launch: CodeLaunch) -> bool:
+    """Return whether a launch is a kernel that the compiler wrote, not an op that it calls."""
+    return "::" not in launch.name

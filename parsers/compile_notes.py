@@ -1,0 +1,211 @@
+"""The notes that our annotation takes of compiled graphs; see `pyprof2.nvtx.compile_notes`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pyprof2.markers import COMPILED_VERSION
+from pyprof2.parsers._generated_code import read_code
+from pyprof2.recording import CodeNode, CompiledGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+NOTES_BYTES_MAX: Final = 256 << 20
+"""Notes of more bytes are damage, or meant to fill memory."""
+_FROM_CACHE: Final = "it came from a cache of torch: its lines are not known; record without it"
+
+VIEWS: Final = frozenset({
+    "alias", "as_strided", "detach", "diagonal", "expand", "getitem", "permute", "reshape",
+    "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind",
+    "unsqueeze", "view", "view_as", "_unsafe_view", "_reshape_alias",
+})  # fmt: skip
+"""Nodes that only look at a tensor in another way: no kernel does anything for them."""
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class _NotedNode(msgspec.Struct):
+    name: str
+    kind: str
+    target: str = ""
+    original: str | None = None
+    inputs: list[str] = []
+    frames: list[tuple[str, int, str, str]] = []
+    is_backward: bool | None = None
+    seq: int | None = None
+    tensor: Any = None
+    module: Any = None
+    layer: tuple[str, str | None, bool] | None = None
+
+
+class _Buffer(msgspec.Struct):
+    name: str
+    node: str | None = None
+    origins: list[str] = []
+
+
+class _Graph(msgspec.Struct):
+    key: str | None = None
+    compile_id: str | None = None
+    backward: bool = False
+    layer: tuple[str, str | None, bool] | None = None
+    nodes: list[_NotedNode] = []
+    kernels: dict[str, list[str]] = {}
+    buffers: list[_Buffer] = []
+    code: str = ""
+    file: str | None = None
+    lacks: str | None = None
+
+
+def read_notes(
+    text: str, name_layer: Callable[[str, str | None, bool], str]
+) -> list[CompiledGraph] | None:
+    """Return the graphs that notes in a trace are of; None: they cannot be read.
+
+    Args:
+        text: as the trace has it.
+        name_layer: names a layer by its path, its root, and whether it is the root itself.
+    """
+    try:
+        packed = base64.b64decode(text, validate=True)
+        stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        content = stream.decompress(packed, NOTES_BYTES_MAX)
+        if not stream.eof:
+            return None
+        first, *lines = content.split(b"\n")
+        if msgspec.json.decode(first, type=_Version).version != COMPILED_VERSION:
+            return None
+        decoder = msgspec.json.Decoder(_Graph)
+        graphs = [decoder.decode(line) for line in lines]
+    except (binascii.Error, zlib.error, msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+    outside: dict[str | None, set[int | None]] = {}
+    for graph in graphs:
+        if not graph.backward:
+            own = outside.setdefault(graph.compile_id, set())
+            own.update(n.seq for n in graph.nodes if n.layer is None and n.seq is not None)
+    return [_graph(each, name_layer, outside.get(each.compile_id, set())) for each in graphs]
+
+
+def _graph(
+    found: _Graph,
+    name_layer: Callable[[str, str | None, bool], str],
+    outside: set[int | None],
+) -> CompiledGraph:
+    """Return what a note says.
+
+    Args:
+        found: the note.
+        name_layer: see `read_notes`.
+        outside: autograd's numbers of forward ops that are in no module inside of the one that was
+            called: what backward does for them is the work of that one.
+    """
+    layer = None if found.layer is None else name_layer(*found.layer)
+    _give_layers(found.nodes)
+    code = read_code(found.code, found.kernels)
+    return CompiledGraph(
+        found.key,
+        found.compile_id,
+        found.backward,
+        layer,
+        {
+            node.name: _node(
+                node, layer if not node.is_backward or node.seq in outside else None, name_layer
+            )
+            for node in found.nodes
+            if node.kind.startswith("call_")
+        },
+        code.launches,
+        {buffer.name: node for buffer in found.buffers if (node := _held(buffer))},
+        _FROM_CACHE if found.lacks == "cache" else found.lacks or code.note,
+        found.file,
+    )
+
+
+def _give_layers(nodes: Sequence[_NotedNode]) -> None:
+    """Give nodes that the compiler put together in backward the layer of the operands they view.
+
+    A product and the sum after it become one node, which no module is noted of. The weight that it
+    multiplies with is transposed for it alone, on the same line.
+    """
+    known = {node.name: node for node in nodes}
+    for node in nodes:
+        # One of several results is noted with the line of their op.
+        several = known.get(node.inputs[0]) if node.inputs else None
+        if several is not None and node.frames and not several.frames and node.target == "getitem":
+            several.frames, several.module, several.layer = node.frames, node.module, node.layer
+            several.original, several.is_backward = node.original, node.is_backward
+    for node in nodes:
+        if node.is_backward and node.module is None and node.frames:
+            inputs = [known[name] for name in node.inputs if name in known]
+            layers = {
+                each.layer
+                for each in inputs
+                if is_view(op_name(each.target)) and each.layer and each.frames == node.frames
+            }
+            if len(layers) == 1:
+                node.layer = layers.pop()
+
+
+def _held(buffer: _Buffer) -> str | None:
+    """Return the node whose result a buffer holds."""
+    return buffer.node or (buffer.origins[0] if len(buffer.origins) == 1 else None)
+
+
+def _node(
+    node: _NotedNode, layer: str | None, name_layer: Callable[[str, str | None, bool], str]
+) -> CodeNode:
+    op = op_name(node.target)
+    return CodeNode(
+        op,
+        None if node.original is None else op_name(node.original),
+        node.seq,
+        tuple(node.inputs),
+        tuple(f"{path}:{line}" for path, line, _, _ in node.frames),
+        tuple(text for *_, text in node.frames),
+        _layer(node, layer, name_layer),
+        node.is_backward,
+        _elements(node.tensor),
+        is_view(op),
+    )
+
+
+def _layer(
+    node: _NotedNode, layer: str | None, name_layer: Callable[[str, str | None, bool], str]
+) -> str | None:
+    """Return the layer of a node; what is in no module is the work of the one that was called."""
+    if node.layer is None:
+        return layer if node.module is None and node.frames else None
+    return name_layer(*node.layer)
+
+
+def op_name(target: str) -> str:
+    """Return the name of an op by that of its overload: `aten::mm` for `aten.mm.default`."""
+    space, dot, rest = target.removeprefix("torch.ops.").partition(".")
+    return f"{space}::{rest.partition('.')[0]}" if dot else target
+
+
+def is_view(op: str) -> bool:
+    """Return whether a node only looks at a tensor in another way."""
+    return op.removeprefix("aten::") in VIEWS
+
+
+def _elements(tensor: Any) -> int | None:
+    """Return how many numbers a tensor has, the largest one of several; None: not known."""
+    if not isinstance(tensor, list) or len(tensor) == 0:
+        return None
+    if len(tensor) == 2 and isinstance(tensor[0], list) and isinstance(tensor[1], str):
+        sizes: Sequence[Any] = tensor[0]
+        return prod(sizes) if all(type(each) is int for each in sizes) else None
+    found = [_elements(each) for each in tensor]
+    known = [each for each in found if each is not None]
+    return max(known) if len(known) == len(found) else None

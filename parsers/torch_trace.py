@@ -1,0 +1,286 @@
+"""Logs that torch writes where `TORCH_TRACE` names a folder: what its compiler did, graph by graph.
+
+A record is a line that begins with `V`, ends in JSON, and may have a payload: the lines behind it
+that begin with a tab. Of a graph the post-grad graph comes first, then its code, then whether it
+came from a cache, with its key; up to 2.8 the kernels' nodes come last. What comes from a cache may
+name lines of a file as it was: of such a graph only lines that are known from elsewhere are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pyprof2.errors import TraceError
+from pyprof2.parsers._generated_code import read_code
+from pyprof2.parsers.compile_notes import is_view, op_name
+from pyprof2.recording import CodeNode, CompiledGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOG_NAME: Final = "dedicated_log_torch_trace*.log"
+"""How torch names its logs."""
+_RECORD: Final = re.compile(r"V\d{4} .*?\] (\{.*)")
+_PAYLOAD_MAX: Final = 64 << 20
+"""A longer payload is damage."""
+_FILE: Final = re.compile(r"\s*# File: (?P<path>.+):(?P<line>\d+) in .*?, code: (?P<text>.*)")
+_NO_FILE: Final = re.compile(r"\s*# No stacktrace")
+_NODE: Final = re.compile(r"\s*(?P<name>\w+)(?:: \"(?P<type>[^\"]*)\")? = (?P<what>[^;]*)")
+_CALL: Final = re.compile(r"(?P<target>[\w.]+)\((?P<args>.*)")
+_SIZES: Final = re.compile(r"\w+\[([^\]]*)\]")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_GRAPHS: Final = ("inductor_post_grad_graph", "after_post_grad_graph")
+_MAPS: Final = ("inductor_provenance_tracking_node_mappings",)
+_STACKS: Final = "inductor_provenance_tracking_kernel_stack_traces"
+_FRAME: Final = re.compile(r'File "(.+?)", line (\d+), in .*')
+_OLD_MAP: Final = "inductor_triton_kernel_to_post_grad_nodes"
+_CACHE: Final = re.compile(r"fx_graph_cache_(miss|hit|bypass)")
+
+
+@dataclass
+class _Compilation:
+    """The facts that a log has said of a code that is compiled, until its next graph."""
+
+    fresh: dict[str, str] = field(default_factory=dict)
+    post_grad: str = ""
+    graphs: list[_Logged] = field(default_factory=list)
+    first: int = 0
+
+
+@dataclass
+class _Logged:
+    """A graph of a log."""
+
+    code: str
+    post_grad: str
+    file: str
+    fresh: dict[str, str]
+    is_backward: bool
+    key: str | None = None
+    cache: str | None = None
+    kernels: dict[str, list[str]] = field(default_factory=dict)
+    before: dict[str, list[str]] = field(default_factory=dict)
+    stacks: dict[str, list[str]] = field(default_factory=dict)
+
+
+def find_logs(folder: Path) -> list[Path]:
+    """Return the logs in a folder, and in those directly in it; a file is one itself."""
+    if folder.is_file():
+        return [folder]
+    inside = [each for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
+    return sorted(path for each in (folder, *inside) for path in each.glob(LOG_NAME))
+
+
+def read_log(path: Path) -> list[tuple[int | None, CompiledGraph]]:
+    """Return the graphs that were compiled, each with its rank, None where the log says none.
+
+    Raises:
+        TraceError: the file cannot be read, or is no such log.
+    """
+    compilations: dict[tuple[int | None, str], _Compilation] = {}
+    count = 0
+    try:
+        for record, payload in _records(path):
+            count += 1
+            compile_id = _compile_id(record)
+            if compile_id is not None:
+                rank = record.get("rank")
+                key = (rank if isinstance(rank, int) else None, compile_id)
+                _take(compilations.setdefault(key, _Compilation()), record, payload)
+    except OSError as error:
+        msg = f"{path}: {error.strerror or error}"
+        raise TraceError(msg) from error
+    if not count:
+        msg = f"{path}: no record of torch's trace in it; name what TORCH_TRACE=DIR wrote"
+        raise TraceError(msg)
+    return [
+        (rank, _graph(each, compile_id))
+        for (rank, compile_id), found in compilations.items()
+        for each in found.graphs
+    ]
+
+
+def _records(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the records of a log with their payloads."""
+    record: dict[str, Any] | None = None
+    payload: list[str] = []
+    size = 0
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("\t"):
+                size += len(line)
+                if size <= _PAYLOAD_MAX:
+                    payload.append(line[1:])
+                continue
+            match = _RECORD.match(line)
+            if match is None:
+                continue
+            if record is not None:
+                yield record, "".join(payload)
+            payload, size = [], 0
+            try:
+                found = msgspec.json.decode(match[1])
+            except (msgspec.DecodeError, RecursionError):
+                found = None
+            record = found if isinstance(found, dict) else None
+    if record is not None:
+        yield record, "".join(payload)
+
+
+def _compile_id(record: dict[str, Any]) -> str | None:
+    """Return the id of the compilation as the recording of a call shows it: `0/1`, `0/1_2`."""
+    frame, number = record.get("frame_id"), record.get("frame_compile_id")
+    if type(frame) is not int or type(number) is not int:
+        return None
+    attempt = record.get("attempt")
+    return f"{frame}/{number}" + (f"_{attempt}" if attempt else "")
+
+
+def _take(found: _Compilation, record: dict[str, Any], payload: str) -> None:
+    artifact = record.get("artifact")
+    name = str(artifact.get("name")) if isinstance(artifact, dict) else ""
+    if "dynamo_start" in record:
+        # A process that resets the compiler counts anew.
+        found.first = len(found.graphs)
+    elif "dynamo_output_graph" in record:
+        found.fresh = {node: line for node, (line, _, _) in _nodes(payload).items() if line}
+    elif name in _GRAPHS or any(each in record for each in _GRAPHS):
+        found.post_grad = payload
+    elif "inductor_output_code" in record:
+        said = record["inductor_output_code"]
+        file = str(said.get("filename")) if isinstance(said, dict) else ""
+        found.graphs.append(
+            _Logged(
+                payload,
+                found.post_grad,
+                file,
+                found.fresh,
+                is_backward=len(found.graphs) > found.first,
+            )
+        )
+        found.post_grad = ""
+    elif found.graphs:
+        last, cache = found.graphs[-1], _CACHE.fullmatch(name)
+        if cache is not None:
+            last.cache, last.key = cache[1], _dict(payload).get("key")
+        elif name in _MAPS:
+            said = _dict(payload)
+            last.kernels |= _lists(said.get("cppCodeToPost"))
+            last.before |= _lists(said.get("postToPre"))
+        elif name == _STACKS:
+            last.stacks = _lists(_dict(payload))
+        elif name == _OLD_MAP and not last.kernels:
+            last.kernels = _lists(_dict(payload))
+
+
+def _dict(text: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _lists(found: Any) -> dict[str, list[str]]:
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: [str(each) for each in nodes]
+        for name, nodes in found.items()
+        if isinstance(nodes, list)
+    }
+
+
+def _nodes(text: str) -> dict[str, tuple[str | None, str, re.Match[str]]]:
+    """Return by name the line, its code, and the text of each node of a printed graph."""
+    found: dict[str, tuple[str | None, str, re.Match[str]]] = {}
+    place: tuple[str | None, str] = (None, "")
+    for line in text.split("\n"):
+        file = _FILE.match(line)
+        if file is not None:
+            place = f"{file['path']}:{file['line']}", file["text"].strip()
+        elif _NO_FILE.match(line):
+            place = None, ""
+        else:
+            node = _NODE.match(line)
+            if node is not None:
+                found[node["name"]] = (*place, node)
+    return found
+
+
+def _graph(logged: _Logged, compile_id: str) -> CompiledGraph:
+    # A list for a name says nothing of the calls of that name when there are several.
+    listed = {
+        name: nodes
+        for name, nodes in logged.kernels.items()
+        if ":" in name or ("::" not in name and not name.startswith(("extern_kernels.", "torch.")))
+    }
+    nodes = _nodes(logged.post_grad)
+    is_old = logged.cache == "hit"
+    # A backward graph that is compiled late has only the stacks of kernels in the log.
+    late = {} if is_old else _by_stacks(logged, {n for n, own in listed.items() if own})
+    listed |= {kernel: list(own) for kernel, own in late.items()}
+    code = read_code(logged.code, listed)
+    return CompiledGraph(
+        logged.key if isinstance(logged.key, str) else None,
+        compile_id,
+        logged.is_backward,
+        None,
+        {
+            name: _node(name, text, set(nodes), _lines(name, line, logged, is_old=is_old), words)
+            for name, (line, words, text) in nodes.items()
+        }
+        | {name: node for own in late.values() for name, node in own.items()},
+        code.launches,
+        {},
+        code.note,
+        logged.file,
+    )
+
+
+def _by_stacks(logged: _Logged, known: set[str]) -> dict[str, dict[str, CodeNode]]:
+    """Return of kernels whose nodes are not known a node for each stack that is logged."""
+    found = {}
+    for kernel, stacks in logged.stacks.items():
+        if kernel not in known and ":" in kernel:
+            lines = [[f"{path}:{line}" for path, line in _FRAME.findall(s)][::-1] for s in stacks]
+            distinct = dict.fromkeys(tuple(each) for each in lines if each)
+            found[kernel] = {
+                f"{kernel}/{number}": CodeNode("", lines=own)
+                for number, own in enumerate(distinct, 1)
+            }
+    return found
+
+
+def _lines(name: str, line: str | None, logged: _Logged, *, is_old: bool) -> tuple[str, ...]:
+    """Return the line of a node; of a graph from a cache that of the node it was made from."""
+    if not is_old:
+        return () if line is None else (line,)
+    if logged.is_backward:
+        return ()
+    known = {logged.fresh.get(each) for each in logged.before.get(name, ())}
+    first = known.pop() if len(known) == 1 else None
+    return () if first is None else (first,)
+
+
+def _node(
+    name: str, text: re.Match[str], known: set[str], lines: tuple[str, ...], words: str
+) -> CodeNode:
+    call = _CALL.match(text["what"])
+    op = "" if call is None else op_name(call["target"])
+    names = _NAME.findall("" if call is None else call["args"])
+    inputs = tuple(dict.fromkeys(each for each in names if each in known))
+    sizes = _SIZES.match(text["type"] or "")
+    numbers = sizes[1].split(",") if sizes is not None else []
+    plain = [each.strip() for each in numbers if each.strip()]
+    elements = prod(map(int, plain)) if sizes and all(n.isdecimal() for n in plain) else None
+    return CodeNode(
+        op, None, None, tuple(each for each in inputs if each != name), lines,
+        (words,) if lines else (), None, None, elements, is_view(op),
+    )  # fmt: skip

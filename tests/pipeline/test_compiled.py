@@ -1,0 +1,270 @@
+"""A recording of compiled code becomes tables in which its kernels have lines, or say why not."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from pyprof2 import load, parse
+from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyprof2.api.run import Run
+
+CALLED = "## Call CompiledFxGraph "
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return load(parse(TRACE, tmp_path_factory.mktemp("compiled") / "net.pyprof2"))
+
+
+def calls(run: Run) -> dict[str, int]:
+    return {each["note"]: each["calls"] for each in run.manifest["ranks"][0]["compiled"]}
+
+
+def compiled(run: Run) -> pd.DataFrame:
+    rows = run.rows()
+    return rows[rows["link"] == "compiled"]
+
+
+def lines_of(run: Run) -> set[str]:
+    parts = pd.read_parquet(run.path / "kernel_parts")
+    return set(parts["source"].dropna().unique())
+
+
+def test_all_calls_are_found_in_their_code(run: Run) -> None:
+    assert calls(run) == {
+        "10 of 10 names of the compiled graph's code": 2,
+        "17 of 17 names of the compiled graph's code": 2,
+    }
+    lines = {f"{SOURCE}:{line}" for line in (16, 17, 18, 19, 31)}
+    assert lines_of(run) == lines
+
+
+def test_a_kernel_of_one_line_has_it_and_its_layer_and_op(run: Run) -> None:
+    rows = compiled(run)
+    gelu = rows[rows["kernel"].str.endswith("cpp_fused_gelu_1")]
+
+    assert gelu["source"].tolist() == [f"{SOURCE}:18"] * 4
+    assert gelu["layer"].tolist() == ["blocks.0", "blocks.1"] * 2
+    assert gelu["op"].tolist() == ["aten::gelu"] * 4
+    assert gelu["direction"].tolist() == ["forward"] * 4
+
+
+def test_a_kernel_of_several_lines_has_none_and_all_of_them_in_its_parts(run: Run) -> None:
+    rows = compiled(run)
+    own = rows[rows["kernel"].str.contains("cpp_fused_add_native_layer_norm_2")].iloc[0]
+    parts = pd.read_parquet(run.path / "kernel_parts")
+    parts = parts[parts["kernel_id"] == own["kernel_id"]]
+
+    assert own[["op", "layer", "source"]].isna().all()
+    assert set(parts["source"]) == {f"{SOURCE}:16", f"{SOURCE}:19"}
+    assert set(parts["layer"]) == {"blocks.0", "blocks.1.norm"}
+    assert set(parts["op"]) == {"aten::add", "aten::native_layer_norm"}
+
+
+def test_forward_nodes_that_backward_runs_again_are_recomputed(run: Run) -> None:
+    parts = pd.read_parquet(run.path / "kernel_parts")
+    again = parts[parts["recompute"].astype(bool)]
+
+    assert set(again["direction"]) == {"forward"}
+    assert {"aten::gelu"} <= set(again["op"].astype(str))
+
+
+@pytest.mark.parametrize("axis", ["source", "layer", "op"])
+def test_times_add_up_and_those_of_several_are_a_row_of_their_own(run: Run, axis: str) -> None:
+    rows = run.rows()
+    found = run.profile(by=axis).set_index(axis)
+
+    assert found["time_ns"].sum() == rows["dur_ns"].sum()
+    assert found["share_pct"].sum() == pytest.approx(100)
+    several = rows[rows[f"shared_{axis}"].notna()]
+    shared = found[found.index.str.startswith("(shared: ")]
+    assert shared["time_ns"].sum() == several["dur_ns"].sum() > 0
+    assert shared[["alone_ns", "shared_ns"]].isna().all(axis=None)
+    others = found.drop(shared.index)
+    assert (others["alone_ns"] == others["time_ns"]).all()
+    expected: Counter[str] = Counter()
+    for owners, time in zip(several[f"shared_{axis}"], several["dur_ns"], strict=True):
+        for owner in str(owners).split("\n"):
+            expected[owner] += time
+    assert {k: v for k, v in others["shared_ns"].items() if v} == expected
+
+
+def test_layers_that_are_one_at_a_depth_are_no_set(run: Run) -> None:
+    found = run.profile(by="layer", depth=1)
+
+    assert not found["layer"].str.startswith("(shared: ").any()
+
+
+def test_the_nodes_of_op_calls_are_those_of_the_rows_of_the_profile(run: Run) -> None:
+    parts = pd.read_parquet(run.path / "kernel_parts")
+
+    assert set(parts["kernel_id"]) == set(compiled(run)["kernel_id"])
+
+
+def test_without_a_launch_a_call_is_not_joined_and_the_name_is_said(tmp_path: Path) -> None:
+    def without_first_gelu(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        first = next(e for e in events if e.get("name", "").endswith("cpp_fused_gelu_1"))
+        return [event for event in events if event is not first]
+
+    run = load(changed(tmp_path / "net.json", without_first_gelu))
+
+    assert calls(run) == {
+        "10 of 10 names of the compiled graph's code": 1,
+        "17 of 17 names of the compiled graph's code": 2,
+        "not the code that was noted: aten::addmm where that has cpp_fused_gelu_1": 1,
+    }
+    rows = run.rows()
+    abstained = rows[rows["link_note"].astype(str).str.startswith("not the code")]
+    assert len(abstained)
+    assert abstained[["layer", "source"]].isna().all(axis=None)
+
+
+def test_of_two_graphs_with_one_key_the_region_around_decides(tmp_path: Path) -> None:
+    def same_key(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [each | {"key": "same"} for each in found]
+
+    def called(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for event in events:
+            if event.get("name", "").startswith(CALLED):
+                event["name"] = f"{CALLED}same ##"
+        return events
+
+    run = load(changed(tmp_path / "net.json", called, same_key))
+    assert set(calls(run)) == {
+        "10 of 10 names of the compiled graph's code",
+        "17 of 17 names of the compiled graph's code",
+    }
+
+    def without_regions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        kept = [e for e in called(events) if "Torch-Compiled Region" not in e.get("name", "")]
+        return [e for e in kept if e.get("name") != "CompiledFunction"]
+
+    run = load(changed(tmp_path / "other.json", without_regions, same_key))
+    assert list(calls(run)) == [
+        "several graphs that were compiled have the key of the one that is called"
+    ]
+
+
+def test_numbers_of_kernels_say_nothing_of_their_order(tmp_path: Path) -> None:
+    """On a GPU kernels are numbered as code is made for them, not as they run."""
+
+    def shuffled(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for note in found:
+            numbers = [name.rpartition(":")[2] for name in note["kernels"]]
+            new = dict(zip(numbers, reversed(numbers), strict=True))
+            note["kernels"] = {
+                f"{name.rpartition(':')[0]}:{new[name.rpartition(':')[2]]}": nodes
+                for name, nodes in note["kernels"].items()
+            }
+            lines = note["code"].split("\n")
+            for at, line in enumerate(lines):
+                if "[Provenance debug handles]" in line:
+                    before, _, number = line.rpartition(":")
+                    lines[at] = f"{before}:{new[number]}"
+            note["code"] = "\n".join(lines)
+        return found
+
+    run = load(changed(tmp_path / "net.json", of_notes=shuffled))
+    columns = ["kernel", "op", "layer", "source", "shared_source"]
+
+    pd.testing.assert_frame_equal(compiled(run)[columns], compiled(load(TRACE))[columns])
+
+
+@pytest.mark.parametrize("damage", ["not base64!", "AAAA", ""])
+def test_damaged_notes_are_a_problem_and_no_error(tmp_path: Path, damage: str) -> None:
+    import json
+
+    from pyprof2.markers import COMPILED_KEY
+    from tests.compiled_trace import trace
+
+    document = trace() | {COMPILED_KEY: damage}
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(document))
+    run = load(path)
+
+    assert run.manifest["ranks"][0]["problems"]["compile-notes"] == 1
+    assert run.check()["finding"].str.contains("notes of compiled graphs").any()
+
+
+def test_check_says_how_many_calls_have_lines_and_how_to_note_graphs(tmp_path: Path) -> None:
+    import json
+
+    from pyprof2.markers import COMPILED_KEY
+    from tests.compiled_trace import trace
+
+    found = load(TRACE).check()
+    assert found["finding"].str.contains("found in their code").any()
+
+    document = trace()
+    del document[COMPILED_KEY]
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(document))
+    lacks = load(path).check()
+    own = lacks[lacks["finding"].str.contains("compiled graphs without lines")]
+    assert own["count"].tolist() == [4]
+    assert own["advice"].str.contains("pyprof2 capture").all()
+
+
+@pytest.fixture(scope="module")
+def h200(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A recording of Triton kernels, with the log of their compilation beside it."""
+    folder = tmp_path_factory.mktemp("h200")
+    (folder / "net.json.gz").write_bytes((FOLDER / "h200.json.gz").read_bytes())
+    log = gzip.decompress((FOLDER / "h200.log.gz").read_bytes())
+    (folder / "dedicated_log_torch_trace_0.log").write_bytes(log)
+    return load(parse(folder / "net.json.gz", folder / "net.pyprof2"))
+
+
+def test_calls_of_triton_kernels_are_found_in_the_code_of_the_log(h200: Run) -> None:
+    assert calls(h200) == {
+        "36 of 36 names of the compiled graph's code": 2,
+        "57 of 57 names of the compiled graph's code": 2,
+    }
+    rows = compiled(h200)
+    has_line = rows["source"].notna() | rows["shared_source"].notna()
+    assert rows["dur_ns"][has_line].sum() == rows["dur_ns"].sum()
+    text = (FOLDER / "h200.txt").read_text().split("\n")
+    for row in rows[rows["kernel"].str.startswith("triton_")].to_dict("records"):
+        owners = row["source"] if pd.notna(row["source"]) else row["shared_source"]
+        code = " ".join(text[int(line.rpartition(":")[2]) - 1] for line in str(owners).split("\n"))
+        name = row["kernel"]
+        assert ("gelu" not in name) or ("gelu" in code), (name, code)
+        assert ("layer_norm" not in name) or ("norm" in code), (name, code)
+
+
+def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:
+    rows = h200.rows()
+    rows = rows[rows["category"] == "matmul"]
+    text = (FOLDER / "h200.txt").read_text().split("\n")
+    found = rows.groupby(["direction", "source"], observed=True)["flops"].sum()
+    sizes = {"qkv": (256, 768), "s.out": (256, 256), "s.up": (256, 1024), "s.down": (1024, 256)}
+    for name, (k, n) in sizes.items():
+        (number,) = [
+            at
+            for at, line in enumerate(text, 1)
+            if f"{name}(" in line and "=" not in line.split(name)[1][:3] and "Linear" not in line
+        ]
+        line = f"/tmp/t.py:{number}"  # noqa: S108 -- as recorded
+        once = 2 * 8 * 128 * k * n
+        # Two blocks, two steps; backward has a product for the input and one for the weight.
+        assert found["forward", line] == 2 * 2 * once
+        assert found["backward", line] == 2 * 2 * 2 * once
+
+
+@pytest.mark.parametrize("axis", ["source", "layer", "op"])
+def test_times_on_a_gpu_add_up(h200: Run, axis: str) -> None:
+    rows = h200.rows()
+    found = h200.profile(by=axis)
+
+    assert found["time_ns"].sum() == rows["dur_ns"].sum()
+    parts = pd.read_parquet(h200.path / "kernel_parts")
+    assert set(parts["kernel_id"]) == set(compiled(h200)["kernel_id"])
