@@ -1,0 +1,1 @@
+"""What a recording would take on other devices, and on more of them."""
