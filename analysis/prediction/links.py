@@ -44,12 +44,13 @@ class Link:
         if devices == 1:
             return np.zeros(len(nbytes))
         known = sorted(self.fits)
-        of = [np.log2(n) for n in known]
-        at = np.log2(devices)
-        a_us = float(np.interp(at, of, [self.fits[n].a_us for n in known]))
-        share = float(np.interp(at, of, [self.fits[n].f for n in known]))
-        moved = 2 * (devices - 1) / devices * nbytes
-        return np.where(nbytes > 0, 1e3 * a_us + moved / (share * self.gb_per_s), 0.0)
+        counts = np.unique(np.r_[[n for n in known if n < devices], devices])
+        of, at = np.log2(known), np.log2(counts)
+        a_us = np.interp(at, of, [self.fits[n].a_us for n in known])
+        share = np.interp(at, of, [self.fits[n].f for n in known])
+        # Measurements of few devices may scatter above those of more: more are never faster.
+        per_byte = (2 * (counts - 1) / counts / (share * self.gb_per_s)).max()
+        return np.where(nbytes > 0, 1e3 * float(a_us.max()) + per_byte * nbytes, 0.0)
 
 
 def link_named(text: str, parameters: Parameters) -> Link:

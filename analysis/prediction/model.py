@@ -196,6 +196,15 @@ def shares_of_groups(predicted: Predicted) -> Floats:
     return sums / max(float(sums.sum()), 1e-9)
 
 
+def most_used(work: Work, found: Predicted, source: Device, target: Device) -> str:
+    """Return of which peak most of the compute-bound time uses the share."""
+    time = np.where(found.group == COMPUTE_BOUND, found.time, 0.0)
+    sums = {FULL: 0.0, HALF: 0.0}
+    for at, unit in enumerate(work.units):
+        sums[unit.share_of(target, source)] += float(time[work.unit == at].sum())
+    return max(sums, key=lambda what: sums[what])
+
+
 def half_width(
     shares: Floats, source: Device, target: Device, parameters: Parameters, level: float,
     what: str = FULL,

@@ -810,6 +810,32 @@ class Run(Displayed):
             )  # fmt: skip
         return self._profile.profile(axes, depth, columns, selection, fold_numbers=fold_numbers)
 
+    def predict(
+        self,
+        on: str | Device | Sequence[str | Device] = "all",
+        *,
+        step: int | None = None,
+        **question: Any,
+    ) -> pd.DataFrame:
+        """Return what `pyprof2 predict` prints: what a step would take on other devices.
+
+        Times are in ms, money in that of the prices; null where nothing is known, and `why` says
+        for what reason.
+
+        Args:
+            on: names of devices, or devices as `load_device` reads them; `all`: the whole table.
+            step: its number; by default the step of median time.
+            **question: `ranks`, `link`, `overlap`, `level`, `batch`, `prices`: see
+                `pyprof2.api.prediction.Question`.
+
+        Raises:
+            UsageError: no device or no such step is in the recording, or a name is of no device,
+                of several, or of no link.
+        """
+        from pyprof2.api.prediction import predicted
+
+        return predicted(self, on, step, question)
+
     def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:
         """Return all that is known of one kernel or op, with what it rests on.
 
