@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -28,9 +29,10 @@ from pyprof2.analysis.prediction.model import (
     predict,
     shares_of_groups,
 )
-from pyprof2.analysis.prediction.parameters import eta_of, shipped
+from pyprof2.analysis.prediction.parameters import MEMORY, eta_of, shipped
 from pyprof2.analysis.prediction.replayed import StepGraph, busy_ns
 from pyprof2.analysis.prediction.scaling import (
+    STEPS_NEEDED,
     Gradients,
     buckets,
     evenly,
@@ -46,13 +48,13 @@ from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.signatures import Tensor, nbytes, parse_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.prediction.links import Link
-    from pyprof2.analysis.prediction.model import Predicted
+    from pyprof2.analysis.prediction.model import Predicted, Work
     from pyprof2.analysis.prediction.parameters import Parameters
     from pyprof2.api.run import Run
     from pyprof2.store.rank_tables import RankTables
@@ -414,6 +416,68 @@ class Prediction:
                     found[f"money_per_million{end}"] = 1e6 * money / (batch * ranks)
         return found
 
+    def explain(self, target: Device) -> dict[str, Any]:
+        """Return what the prediction of a device rests on, as plain data.
+
+        `row`: as `Run.predict` has it; `peaks`: of each unit that worked, its peak and the share
+        that long kernels reach, here and there; `kernels`: by name and what they rest on there,
+        the recorded and the predicted ns, of one kernel in the middle the least times, the residual
+        and what of it is kept; those that make most of the difference first.
+        """
+        (row,) = self.rows_of(target, Question(ranks=()))
+        said, source = self.on(target), self.source
+        facts: dict[str, Any] = {"reference": f"predict:{target.name}", "row": row}
+        if said.is_refused or said.found is None or source is None:
+            return facts | {"peaks": [], "kernels": []}
+        own, found = self.rows.only(self.in_step), said.found
+        work, at = own.work, self.in_step
+        least_here, least_there = found.on_source.total[at], found.on_target.total[at]
+        name, names = code_column(own.table, "kernel_short")
+        frame = pd.DataFrame(
+            {
+                "kernel": [names[code] if code >= 0 else None for code in name.tolist()],
+                "basis": [GROUPS[group] for group in found.group[at].tolist()],
+                "here_ns": work.time, "there_ns": found.time[at], "least_here_ns": least_here,
+                "least_there_ns": least_there, "residual": found.residual[at],
+                "kept_residual": found.kept_residual[at],
+            }
+        )  # fmt: skip
+        by = frame.groupby(["kernel", "basis"], dropna=False)
+        sums = by[["here_ns", "there_ns"]].sum().assign(count=by.size())
+        sums = sums.join(
+            by[["least_here_ns", "least_there_ns", "residual", "kept_residual"]].median()
+        )
+        order = (
+            (sums["there_ns"] - sums["here_ns"]).abs().sort_values(ascending=False, kind="stable")
+        )
+        kernels = sums.reindex(order.index).reset_index().astype(object)
+        return facts | {
+            "peaks": list(self._peaks(work, source, said.device)),
+            "kernels": kernels.where(kernels.notna(), None).to_dict("records"),
+        }
+
+    def _peaks(self, work: Work, source: Device, target: Device) -> Iterator[dict[str, Any]]:
+        """Yield the rates that the prediction takes of each unit that worked, and of memories."""
+        for at, unit in enumerate(work.units):
+            own = (work.unit == at) & (work.flops > 0) & ~work.is_kept
+            if not own.any():
+                continue
+            fact: dict[str, Any] = {"dtype": unit.dtype, "tensor_core": unit.matrix}
+            fact["time_ns"] = float(work.time[own].sum())
+            for where, device in (("here", source), ("there", target)):
+                peak = unit.peak(device, source)
+                eta = eta_of(self.parameters, device, unit.share_of(device, source))
+                known = not math.isnan(peak)
+                fact |= {f"peak_{where}": peak if known else None, f"eta_{where}": eta.value,
+                         f"eta_source_{where}": eta.source}  # fmt: skip
+            yield fact
+        fact = {"dtype": None, "tensor_core": None, "time_ns": float(work.time.sum())}
+        for where, device in (("here", source), ("there", target)):
+            eta = eta_of(self.parameters, device, MEMORY)
+            fact |= {f"peak_{where}": device.memory_bytes_per_s, f"eta_{where}": eta.value,
+                     f"eta_source_{where}": eta.source}  # fmt: skip
+        yield fact
+
     # -- more of them ----------------------------------------------------------------------------
 
     def _scaled(
@@ -473,6 +537,37 @@ class Prediction:
             return None
         start = end_of_row[backward] - self.rows.work.time[backward]
         return evenly(float(start.min()), float(end_of_row[backward].max()), total)
+
+    def ddp(self, ranks: Sequence[int]) -> dict[str, Any] | None:
+        """Return when gradients are ready in the recorded steps, bucket by bucket.
+
+        `forward_ns`: from the beginning of a step to its backward pass; `bytes`: of each bucket;
+        `slowest_ns`: by number of ranks, how long the slowest of so many takes until each bucket is
+        ready, since the one before it. None: fewer than ten steps with the same buckets.
+        """
+        forward, sizes, times = [], [], []
+        for window in self._windows:
+            step = Prediction(self.run, window.step, self.parameters)
+            vars(step)["rows"] = self.rows
+            table, own = self.rows.table, step.in_step
+            start = int_column(table, "start_ns", 0)
+            is_backward = has_text(table, "direction", ("backward",))[own] & ~self._is_comm[own]
+            gradients = step.gradients(start + self.rows.work.time)
+            if gradients is None or not is_backward.any():
+                continue
+            begins = int(start[own[is_backward]].min())
+            bucketed = buckets(gradients)
+            forward.append(begins - window.start_ns)
+            sizes.append(bucketed.bytes.tolist())
+            times.append(np.diff(np.maximum(bucketed.ready, begins), prepend=begins).tolist())
+        if len(times) < STEPS_NEEDED or any(each != sizes[0] for each in sizes):
+            return None
+        own_times = list(zip(*times, strict=True))
+        slowest = {
+            count: [fmean(each) + (slowest_of(each, count) or 0.0) for each in own_times]
+            for count in ranks
+        }
+        return {"forward_ns": fmean(forward), "bytes": sizes[0], "slowest_ns": slowest}
 
     def _recorded_buckets(self) -> tuple[Int, Floats, str] | None:
         """Return when the all-reduces of the backward pass were issued, and their bytes."""

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["Run", "default_store", "load", "parse"]
 
 _OF_PARSING: Final = ("default_store", "parse")
+PREDICTION: Final = "predict:"
+"""How the reference of a prediction begins."""
 
 
 def __getattr__(name: str) -> Any:
@@ -840,13 +842,20 @@ class Run(Displayed):
         """Return all that is known of one kernel or op, with what it rests on.
 
         Args:
-            reference: `kernel:7` or `op:7`, by `kernel_id` or `op_id`.
+            reference: `kernel:7` or `op:7`, by `kernel_id` or `op_id`; or `predict:DEVICE`, what
+                `predict` says of a device.
             rank: whose; may be left out where there is only one.
 
         Raises:
-            UsageError: there is no such row or rank.
+            UsageError: there is no such row, rank or device.
         """
         from pyprof2.analysis.summaries.explain import parse_reference
+
+        if reference.startswith(PREDICTION):
+            from pyprof2.api.prediction import Prediction, devices_of
+
+            (device,) = devices_of(reference.removeprefix(PREDICTION))
+            return Prediction(self).explain(device)
 
         parse_reference(reference)
         return next(self.explain_all([(self._found.rank_of(reference, rank), reference)]))
