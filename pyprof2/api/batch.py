@@ -6,16 +6,19 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from pyprof2.analysis.summaries.batch.limits import Elsewhere
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
 from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
+from pyprof2.api.prediction import Prediction, Question
 from pyprof2.api.run import Run, load
 from pyprof2.errors import UsageError
 from pyprof2.store.folder import ranks_of, read_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.summaries.batch.recorded import Recorded, Savable
 
 
@@ -81,6 +84,25 @@ def _held(run: Run) -> dict[str, int]:
     own = rows[devices == largest]
     sums = own["bytes"].groupby(own["category"].astype(str), sort=False).sum()
     return {str(name): int(held) for name, held in sums.items() if held > 0}
+
+
+def elsewhere(
+    runs: Mapping[int, Run], devices: Sequence[Device]
+) -> dict[str, dict[int, Elsewhere]]:
+    """Return by device and recorded batch size how much longer a step takes there than here.
+
+    A recording of which nothing can be predicted has no value, and says why.
+    """
+    found: dict[str, dict[int, Elsewhere]] = {device.name: {} for device in devices}
+    for batch, run in runs.items():
+        prediction = Prediction(run)
+        here = prediction.window[1] / 1e6
+        for device in devices:
+            (row,) = prediction.rows_of(device, Question())
+            names = ("step_ms", "lo_ms", "hi_ms")
+            times = (None if row.get(name) is None else row[name] / here for name in names)
+            found[device.name][batch] = Elsewhere(*times, row["why"])
+    return found
 
 
 def _rank_of(run: Run) -> int:

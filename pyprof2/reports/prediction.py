@@ -71,7 +71,7 @@ def show(
     )
     shown = _texts(frame[list(_SHOWN)].dropna(axis="columns", how="all"))
     table = drawn(shown, target, droppable=_DROPPABLE)
-    notes = [*_reasons(frame), *_notes(frame, level)]
+    notes = [*reasons(frame), *_notes(frame, level)]
     if deadline is not None:
         notes.insert(0, _cheapest(frame, deadline, prediction.world_size))
     if table.left_out:
@@ -98,7 +98,7 @@ def _texts(frame: pd.DataFrame) -> pd.DataFrame:
     return found.rename(columns=lambda name: str(name).replace("_ms", " ms").replace("_", " "))
 
 
-def _reasons(frame: pd.DataFrame) -> Iterator[str]:
+def reasons(frame: pd.DataFrame) -> Iterator[str]:
     """Give each reason once, with the devices that it is of."""
     found: dict[str, list[str]] = {}
     for device, why in zip(frame["device"], frame["why"], strict=True):

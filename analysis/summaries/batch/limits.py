@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.analysis.summaries.batch.model import (
     KERNELS,
@@ -207,6 +207,46 @@ class Tried:
 def suggested(found: Limits) -> int | None:
     """Return the batch size to try: the largest that fits, else one with 90 % of the throughput."""
     return found.enough if found.largest is None else found.largest
+
+
+class Elsewhere(NamedTuple):
+    """How much longer a step takes on another device; None: not known, and `why` says it."""
+
+    value: float | None
+    lo: float | None
+    hi: float | None
+    why: str | None
+
+
+def rows_elsewhere(
+    model: Model,
+    batches: Sequence[int],
+    given: Mapping[str, int],
+    devices: Mapping[str, Mapping[int, Elsewhere]],
+) -> Iterator[dict[str, object]]:
+    """Yield the rows of steps and throughput on other devices, with `device` and `why`.
+
+    A step is that of the model, times what the nearest recording takes longer there.
+
+    Args:
+        model: of the recorded device.
+        batches: sizes to answer for.
+        given: by name, dimensions that have a value.
+        devices: by device and recorded batch size.
+    """
+    for device, recorded in devices.items():
+        for batch in batches:
+            here = model.answer(STEP, batch, given)
+            near = int(model.batches[model.nearest(batch, given)])
+            factor = recorded[near]
+            times = [
+                None if one is None or other is None else one * other
+                for one, other in zip((here.value, here.lo, here.hi), factor[:3], strict=True)
+            ]
+            status = f"predicted from batch {near}: {here.status}"
+            step = Answer(STEP, *times, status)
+            for answer in (step, throughput(step, batch)):
+                yield {"device": device, "batch_size": batch} | vars(answer) | {"why": factor.why}
 
 
 def rows(
