@@ -1,6 +1,6 @@
 """Fit the parameters of `pyprof2 predict` to published measurements, and print its errors.
 
-Usage: python -m benchmarks.prediction FOLDER … [--write FILE]
+Usage: python -m benchmarks.prediction FOLDER … [--write FILE] [--docs FILE]
 
 The folders hold tables with the columns of `ops_*.parquet`, `steps_*.parquet` and
 `models_*.parquet` (NeuSight's, float32), `gemm_*.parquet` and `nccl_*.parquet` (aiconfigurator's)
@@ -28,8 +28,8 @@ from pyprof2.analysis.prediction.model import (
     COMPUTE_BOUND,
     KINDS,
     MEMORY_BOUND,
-    Unit,
     Work,
+    WorkUnit,
     half_width,
     is_same_chip,
     least,
@@ -63,6 +63,8 @@ LOW_SHARE: Final = 0.58
 HALF_SHARE: Final = 0.93
 """The same of 16-bit products, of what those of 32 bits reach."""
 LEVEL: Final = 0.8
+BEGIN, END = ".. errors: begin", ".. errors: end"
+"""What is between these lines of the documentation is written by `--docs`."""
 _SHORT_MS: Final = 0.02
 """Rows of less than that are times of hosts."""
 _GOOD: Final = (0.8, 1.25)
@@ -193,7 +195,7 @@ def work_of(rows: pd.DataFrame, source: Device) -> Work:
     return Work(
         rows["t"].to_numpy(float) * 1e6, rows["flop"].to_numpy(float), rows["byt"].to_numpy(float),
         kind.map(KINDS.index).to_numpy(np.int64), on_matrix.astype(np.int64),
-        [Unit("f32", "no"), Unit("f32", "yes")], np.zeros(len(rows), bool),
+        [WorkUnit("f32", "no"), WorkUnit("f32", "yes")], np.zeros(len(rows), bool),
     )  # fmt: skip
 
 
@@ -203,7 +205,7 @@ def work_of_gemms(rows: pd.DataFrame) -> Work:
     zeros = np.zeros(len(rows), np.int64)
     return Work(
         rows["latency"].to_numpy(float) * 1e6, 2 * m * n * k, 2 * (m * k + k * n + m * n),
-        zeros, zeros, [Unit("bf16", "yes")], zeros.astype(bool),
+        zeros, zeros, [WorkUnit("bf16", "yes")], zeros.astype(bool),
     )  # fmt: skip
 
 
@@ -629,6 +631,59 @@ def links(tables: Tables, systems: dict[str, System]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+class Errors(NamedTuple):
+    """All tables of errors, and the parameters."""
+
+    tables: dict[str, pd.DataFrame]
+    parameters: Parameters
+
+
+def errors_of(tables: Tables) -> Errors:
+    """Return all that the tables of measurements show."""
+    pairs, given = pairs_of(tables), pairs_of(tables, given=True)
+    parameters = msgspec.structs.replace(
+        fit(tables), sigma=fit_sigmas(pairs, given), systems=fit_systems(tables)
+    )
+    found = {
+        "Whole models, float32, leaving out one device with its chip": whole_models(pairs, given),
+        "Intervals of 80 %": coverage(pairs, given) if pairs else pd.DataFrame(),
+        "Single ops, float32, from one card to another with the same chip": same_chip(
+            tables, parameters
+        ),
+        "Products in bfloat16 over 20 us, leaving out one device": products(tables),
+        "All-reduces of 1 MiB and more": links(tables, parameters.systems),
+        "vTrain, gradients after the backward pass, n ranks from one": vtrain(tables, parameters),
+    }
+    return Errors({title: frame for title, frame in found.items() if len(frame)}, parameters)
+
+
+def vtrain(tables: Tables, parameters: Parameters) -> pd.DataFrame:
+    """Return the errors of iterations of several ranks."""
+    own = parameters.systems.get("nvlink3")
+    fits = own and {int(count): each for count, each in own.fits.items()}
+    link = Link("nvlink3", own.gb_per_s, fits, "") if own and fits else None
+    rows = []
+    for name, each in vtrain_errors(tables, link).items():
+        values = (np.median(each), each.mean(), np.quantile(each, 0.9))
+        row = {"": name, "n": len(each), "this": "/".join(f"{v:.2f}" for v in values)}
+        rows.append(row | {"max": f"{each.max():.1f}"})
+    return pd.DataFrame(rows)
+
+
+def as_rst(found: Errors) -> str:
+    """Return the tables as the documentation has them."""
+    parts = []
+    for title, frame in found.tables.items():
+        lines = [f"{title}:", "", ".. list-table::", "   :header-rows: 1", ""]
+        for row in [[str(name).replace("_", " ") for name in frame], *frame.to_numpy().tolist()]:
+            cells = [f"{v:.2f}" if isinstance(v, float) else str(v) for v in row]
+            lines += [
+                f"   {'*' if not at else ' '} - {cell}".rstrip() for at, cell in enumerate(cells)
+            ]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
 def _print(title: str, frame: pd.DataFrame) -> None:
     if len(frame):
         print(f"\n{title}\n{frame.to_string(index=False)}")
@@ -639,35 +694,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the parameters")
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="put the errors in there")
     args = parser.parse_args()
     tables = Tables(args.folder)
-    pairs, given = pairs_of(tables), pairs_of(tables, given=True)
+    found = errors_of(tables)
+    parameters = found.parameters
     print("Errors in %: median/mean/90th percentile of |predicted / true - 1|")
-    _print(
-        "Whole models, float32, leaving out one device with its chip", whole_models(pairs, given)
-    )
-    if pairs:
-        _print("Intervals of 80 %", coverage(pairs, given))
-    parameters = msgspec.structs.replace(
-        fit(tables), sigma=fit_sigmas(pairs, given), systems=fit_systems(tables)
-    )
-    _print("Single ops, float32, from one card to another with the same chip",
-           same_chip(tables, parameters))  # fmt: skip
-    _print("Products in bfloat16 over 20 us, leaving out one device", products(tables))
-    _print("All-reduces of 1 MiB and more", links(tables, parameters.systems))
-    nvlink = parameters.systems.get("nvlink3")
-    link = nvlink and Link(
-        "nvlink3", nvlink.gb_per_s, {int(n): f for n, f in nvlink.fits.items()}, ""
-    )
-    errors = vtrain_errors(tables, link)
-    rows = [{"": name, "n": len(each), "error": "/".join(f"{v:.2f}" for v in (
-        np.median(each), each.mean(), np.quantile(each, 0.9))), "max": f"{each.max():.1f}"}
-        for name, each in errors.items()]  # fmt: skip
-    _print("vTrain, gradients after the backward pass, n ranks from one", pd.DataFrame(rows))
+    for title, frame in found.tables.items():
+        _print(title, frame)
     print(f"\nclasses {_rounded(parameters.classes)}\ndevices {_rounded(parameters.devices)}")
     print(f"keep {_rounded(parameters.keep)}\nsigma {parameters.sigma}")
     if tables.unknown:
         print(f"left out, not in the table of devices: {', '.join(sorted(tables.unknown))}")
+    if args.docs is not None:
+        text = args.docs.read_text(encoding="utf-8")
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        args.docs.write_text(
+            f"{before}{BEGIN}\n\n{as_rst(found)}\n\n{END}{after}", encoding="utf-8"
+        )
     if args.write is not None:
         content = _rounded(msgspec.to_builtins(parameters))
         args.write.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")

@@ -781,7 +781,7 @@ def _of_short_name(text: str) -> list[tuple[Device, float | None, float | None]]
     every: list[tuple[Device, float | None, float | None]] = [
         (entry.device, card, gib)
         for entry in _ENTRIES
-        for card, gib in (entry.memory or {None: None}).items()
+        for card, gib in entry.memory.items() or [(None, None)]
     ]
     return [each for each in every if each[0] is exact] or [
         (device, card, gib)
@@ -939,6 +939,6 @@ def load_device(path: Path) -> Device:
         content.source or str(path),
         content.l2_gb_per_s and content.l2_gb_per_s * _GIGA,
         content.watts,
-        dict(content.eta),
+        {str(what): share for what, share in content.eta.items()},
         content.eta_source or (str(path) if content.eta else None),
     )

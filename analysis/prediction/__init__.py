@@ -1,1 +1,1 @@
-"""What a recording would take on other devices, and on more of them."""
+"""A recorded step on other devices, and on more of them."""

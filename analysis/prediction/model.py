@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KINDS: Final = ("linear", "batched", "softmax", "norm", "elementwise")
 """Kinds of work, by how much of their residuals other devices show too."""
 COMPUTE_BOUND, MEMORY_BOUND, EXTRAPOLATED, KEPT = range(4)
-"""What the time of a kernel on the other device rests on."""
+"""The bases of the time of a kernel on the other device."""
 GROUPS: Final = ("compute", "memory", "extrapolated", "kept")
 _SUM_POWER: Final = 4.0
 _NS_PER_S: Final = 1e9
@@ -37,8 +37,8 @@ _CLEARLY: Final = 2.0
 """So many times longer must the one bound be than the other to say which it was."""
 
 
-class Unit(NamedTuple):
-    """What worked: the dtype, and whether the matrix units did, as of column `tensor_core`."""
+class WorkUnit(NamedTuple):
+    """The unit that worked: its dtype, and whether it is a matrix unit, as column `tensor_core`."""
 
     dtype: str | None
     matrix: str | None
@@ -83,7 +83,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What kernels and copies did; one value each.
+    """The work of kernels and copies; one value each.
 
     Attributes:
         time: ns that each took.
@@ -99,7 +99,7 @@ class Work:
     bytes: Floats
     kind: Int
     unit: Int
-    units: Sequence[Unit]
+    units: Sequence[WorkUnit]
     is_kept: Bool
 
 
@@ -135,7 +135,7 @@ def least(work: Work, device: Device, source: Device, parameters: Parameters) ->
 
 @dataclass(frozen=True)
 class Predicted:
-    """What kernels and copies take on another device.
+    """Times of kernels and copies on another device.
 
     Attributes:
         time: ns of each.
@@ -176,7 +176,7 @@ def predict(work: Work, source: Device, target: Device, parameters: Parameters) 
     bound = np.where(theirs.compute > theirs.memory, COMPUTE_BOUND, MEMORY_BOUND)
     lacks = np.isnan(ours.total + theirs.total + keep) | ((work.flops == 0) & (work.bytes == 0))
     unsure = [not all(u.is_sure(each) for each in (source, target)) for u in work.units]
-    # Of two peaks the lower one was taken: that is right where the memory takes longer even so.
+    # The lower one of two peaks was taken: that is right where the memory takes longer even so.
     is_unsure = np.array([*unsure, False])[work.unit]
     lacks |= is_unsure & ((ours.compute > ours.memory) | (theirs.compute > theirs.memory))
     group = np.where(work.is_kept, KEPT, np.where(lacks, EXTRAPOLATED, bound))

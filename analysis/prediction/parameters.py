@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.hardware.devices import Device
 
 FULL, HALF, MEMORY = "f32", "16", "mem"
-"""What a share is of: products and lanes in 32 bits and more, in 16 and fewer (and TF32), bytes."""
+"""The subjects of a share: work in 32 bits and more, in 16 and fewer or TF32, and bytes."""
 LOW_WATTS: Final = 80.0
 """Cards that may draw no more do not hold their clocks under load."""
 NORMAL, LOW = "normal", "low"

@@ -23,11 +23,11 @@ FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
 SLOWED: Final = 0.4
 """How much of an all-reduce that runs beside the backward pass is lost there: two measurements."""
 MORE: Final = 1.15
-"""What collectives take at most, of what the link says."""
+"""The most that collectives take, of what the link says."""
 BESIDE: Final = 0.02
-"""Of a step, the most that is lost by work that DistributedDataParallel adds."""
+"""The most of a step that work takes which DistributedDataParallel adds."""
 EFFICIENCY_MIN: Final = 0.75
-"""What is left of n times the throughput in most measured jobs, all losses counted."""
+"""The part of n times the throughput that is left in most measured jobs, all losses counted."""
 STEPS_NEEDED: Final = 10
 
 

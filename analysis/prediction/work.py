@@ -1,4 +1,4 @@
-"""What the kernels and copies of a recording did, and why some cannot be predicted."""
+"""The work of the kernels and copies of a recording, and why some cannot be predicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.hardware.roofs import floats
-from pyprof2.analysis.prediction.model import EXTRAPOLATED, KINDS, Unit, Work, shares_of_groups
+from pyprof2.analysis.prediction.model import EXTRAPOLATED, KINDS, Work, WorkUnit, shares_of_groups
 from pyprof2.columns import combine_keys
 from pyprof2.recording import code_column, has_text, int_column
 
@@ -111,12 +111,12 @@ def _work(table: pa.Table) -> Work:
     )  # fmt: skip
 
 
-def _units(table: pa.Table) -> tuple[Int, list[Unit]]:
+def _units(table: pa.Table) -> tuple[Int, list[WorkUnit]]:
     dtype, dtypes = code_column(table, "compute_dtype")
     matrix, answers = code_column(table, "tensor_core")
     _, first, of = np.unique(combine_keys(dtype, matrix), return_index=True, return_inverse=True)
     units = [
-        Unit(
+        WorkUnit(
             dtypes[dtype[at]] if dtype[at] >= 0 else None,
             answers[matrix[at]] if matrix[at] >= 0 else None,
         )
@@ -149,7 +149,7 @@ def why_not(rows: Rows, found: Predicted, source: Device, target: Device) -> Ite
         yield "kernels of CUDA graphs without an op: record the capture too"
     for dtype in dict.fromkeys(unit.dtype for unit in rows.work.units):
         own = np.array([unit.dtype == dtype for unit in rows.work.units])[rows.work.unit]
-        if Unit(dtype, None).is_lacking(target) and share(own) > _MUCH:
+        if WorkUnit(dtype, None).is_lacking(target) and share(own) > _MUCH:
             yield f"it has no units for {dtype}, in {100 * share(own):.0f} % of the time"
     extrapolated = float(shares_of_groups(found)[EXTRAPOLATED])
     if extrapolated > _MOST:
@@ -163,7 +163,7 @@ def remarks(rows: Rows, source: Device, target: Device) -> Iterator[str]:
     """Give what was assumed of float32 products."""
     if source == target:
         return
-    tf32, plain = (Unit("f32", matrix) for matrix in ("yes", "no"))
+    tf32, plain = (WorkUnit("f32", matrix) for matrix in ("yes", "no"))
     has_tf32 = "tf32" in target.matrix_flop_per_s
     used = {rows.work.units[at] for at in np.unique(rows.work.unit[rows.work.flops > 0]).tolist()}
     if tf32 in used and "f32" not in source.matrix_flop_per_s and not has_tf32:

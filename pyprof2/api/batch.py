@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyprof2.analysis.summaries.batch.limits import Elsewhere
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
 from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
-from pyprof2.api.prediction import Prediction, Question
+from pyprof2.api.prediction import PredictedStep, Question
 from pyprof2.api.run import Run, load
 from pyprof2.errors import UsageError
 from pyprof2.store.folder import ranks_of, read_rank
@@ -95,7 +95,7 @@ def elsewhere(
     """
     found: dict[str, dict[int, Elsewhere]] = {device.name: {} for device in devices}
     for batch, run in runs.items():
-        prediction = Prediction(run)
+        prediction = PredictedStep(run)
         here = prediction.window[1] / 1e6
         for device in devices:
             (row,) = prediction.rows_of(device, Question())

@@ -1,4 +1,4 @@
-"""What a step of a run would take on other devices, and on more of them."""
+"""A step of a run on other devices, and on more of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -53,10 +53,11 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.prediction.links import Link
     from pyprof2.analysis.prediction.model import Predicted, Work
     from pyprof2.analysis.prediction.parameters import Parameters
-    from pyprof2.api.run import Run
+    from pyprof2.api.job import JobOfRanks
     from pyprof2.store.rank_tables import RankTables
 
 LEVEL: Final = 0.8
@@ -83,9 +84,35 @@ COLUMNS_SHOWN: Final = (
 _TEXTS: Final = ("device", "bound_by", "eta_source", "why")
 
 
+class Recorded(Protocol):
+    """Parts of a run that a prediction needs."""
+
+    @property
+    def path(self) -> Path:
+        """The store."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """That of the store."""
+
+    @property
+    def device(self) -> Path | str | None:
+        """Name or file of the device to use instead of the recorded one."""
+
+    @property
+    def ranks(self) -> JobOfRanks:
+        """All ranks together."""
+
+    def tables_of(self, rank: int | None = None) -> list[RankTables]:
+        """Return the tables of one rank, or of each."""
+
+    def memory_by_device(self) -> MemoryProfile:
+        """Return the memory of all devices over time."""
+
+
 @dataclass(frozen=True)
 class Question:
-    """What is asked beside the devices.
+    """The question, beside the devices.
 
     Attributes:
         ranks: numbers of devices that share the work; empty: as many as recorded.
@@ -105,7 +132,7 @@ class Question:
 
 
 class OnDevice(NamedTuple):
-    """What the model says of a device.
+    """The answer of the model for a device.
 
     Attributes:
         device: which.
@@ -154,7 +181,7 @@ def _ordered(times: Sequence[float]) -> tuple[float, float, float]:
 
 
 @dataclass
-class Prediction:
+class PredictedStep:
     """The step that is predicted, of the lowest rank whose devices worked.
 
     Attributes:
@@ -163,7 +190,7 @@ class Prediction:
         parameters: the fitted numbers.
     """
 
-    run: Run
+    run: Recorded
     step: int | None = None
     parameters: Parameters = field(default_factory=shipped)
 
@@ -319,7 +346,7 @@ class Prediction:
         own = self.graph.row >= 0
         of_row[self.graph.row[own]] = ends[own]
         took, recorded, window = self.graph.lasts(ends, gap), self.graph.recorded_ns, self.window[1]
-        # What of the window is before the first launch is the host's.
+        # The part of the window before the first launch is the host's.
         rest = window - recorded
         took = took + rest * gap if rest >= 0 else took * window / max(1, recorded)
         return _Replayed(took, of_row, time, factor, gap)
@@ -398,7 +425,7 @@ class Prediction:
         times = {"": row["step_ms"], "_lo": row["lo_ms"], "_hi": row["hi_ms"]}
         found: dict[str, Any] = {}
         if row["step_ms"]:
-            # Of samples per second: more ranks take more of them.
+            # In samples per second: more ranks take more of them.
             more = ranks / self.world_size
             found["speedup"] = more * self.window[1] / _NS_PER_MS / row["step_ms"]
         batch = question.batch or self.batch
@@ -547,7 +574,7 @@ class Prediction:
         """
         forward, sizes, times = [], [], []
         for window in self._windows:
-            step = Prediction(self.run, window.step, self.parameters)
+            step = PredictedStep(self.run, window.step, self.parameters)
             vars(step)["rows"] = self.rows
             table, own = self.rows.table, step.in_step
             start = int_column(table, "start_ns", 0)
@@ -672,14 +699,14 @@ def priced(prices: Sequence[tuple[str | None, float]], source: Device | None) ->
 
 
 def predicted(
-    run: Run, on: str | Device | Sequence[str | Device], step: int | None,
+    run: Recorded, on: str | Device | Sequence[str | Device], step: int | None,
     question: Mapping[str, Any],
 ) -> pd.DataFrame:  # fmt: skip
     """Return what `Run.predict` does."""
     devices, asked = devices_of(on), Question(**question)
     if asked.link is not None:
         link_named(asked.link, shipped())
-    prediction = Prediction(run, step)
+    prediction = PredictedStep(run, step)
     return frame_of([row for each in devices for row in prediction.rows_of(each, asked)])
 
 
@@ -702,7 +729,7 @@ def cheapest(frame: pd.DataFrame, steps: int, deadline_h: float, ranks: int) -> 
     More ranks need fewer steps, as each of these is of more samples.
 
     Args:
-        frame: as `Prediction` gives it, with prices.
+        frame: as `PredictedStep` gives it, with prices.
         steps: of as many ranks as were recorded.
         deadline_h: in hours.
         ranks: that were recorded.

@@ -852,10 +852,10 @@ class Run(Displayed):
         from pyprof2.analysis.summaries.explain import parse_reference
 
         if reference.startswith(PREDICTION):
-            from pyprof2.api.prediction import Prediction, devices_of
+            from pyprof2.api.prediction import PredictedStep, devices_of
 
             (device,) = devices_of(reference.removeprefix(PREDICTION))
-            return Prediction(self).explain(device)
+            return PredictedStep(self).explain(device)
 
         parse_reference(reference)
         return next(self.explain_all([(self._found.rank_of(reference, rank), reference)]))

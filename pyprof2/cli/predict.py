@@ -43,6 +43,23 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "--step", type=int, metavar="N", help="this step; by default that of median time"
     )
+    _add_question(command)
+    command.add_argument(
+        "--calibrate",
+        nargs=2,
+        type=Path,
+        metavar=("A", "B"),
+        help="of recordings of one program on two devices: write a file that describes B's, with "
+        "the shares of its peaks that make A's prediction right",
+    )
+    arguments.add_format(command)
+    arguments.add_output(command)
+    arguments.add_source_root(command)
+    command.set_defaults(run=run)
+
+
+def _add_question(command: argparse.ArgumentParser) -> None:
+    """Declare what is asked beside the devices."""
     command.add_argument(
         "--ranks",
         type=_counts,
@@ -87,18 +104,6 @@ def add_to(commands: arguments.Commands) -> None:
         metavar="STEPS:HOURS",
         help="name the cheapest device that is sure to do so many steps in so many hours",
     )
-    command.add_argument(
-        "--calibrate",
-        nargs=2,
-        type=Path,
-        metavar=("A", "B"),
-        help="of recordings of one program on two devices: write a file that describes B's, with "
-        "the shares of its peaks that make A's prediction right",
-    )
-    arguments.add_format(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
-    command.set_defaults(run=run)
 
 
 def _counts(text: str) -> list[int]:
@@ -142,14 +147,14 @@ def run(args: argparse.Namespace) -> None:
     if args.deadline is not None and not args.price:
         msg = "--deadline: say what devices cost, with --price"
         raise UsageError(msg)
-    from pyprof2.api.prediction import Prediction, Question, asked_devices, frame_of, priced
+    from pyprof2.api.prediction import PredictedStep, Question, asked_devices, frame_of, priced
     from pyprof2.api.run import load
     from pyprof2.reports.prediction import Deadline, show
 
     devices = asked_devices(args.on, args.device)
     progress = arguments.wants_progress(args)
     loaded = load(args.input, source_root=args.source_root, progress=progress)
-    prediction = Prediction(loaded, args.step)
+    prediction = PredictedStep(loaded, args.step)
     question = Question(
         args.ranks, args.link, not args.no_overlap, args.level / 100, args.batch_size,
         priced(args.price, prediction.source),
@@ -161,7 +166,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _calibrate(args: argparse.Namespace) -> None:
     """Write the file of the second recording's device."""
-    from pyprof2.api.prediction import calibrated
+    from pyprof2.api.calibration import calibrated
     from pyprof2.api.run import load
     from pyprof2.reports import files
 

@@ -1,4 +1,4 @@
-"""What a step would take on other devices, as text for people, or as a file."""
+"""A step on other devices, as text for people, or as a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyprof2.units import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.api.prediction import Prediction
+    from pyprof2.api.prediction import PredictedStep
     from pyprof2.reports.files import Target
 
 _SHOWN: Final = (
@@ -48,7 +48,7 @@ class Deadline:
 
 
 def show(
-    frame: pd.DataFrame, prediction: Prediction, target: Target, level: float,
+    frame: pd.DataFrame, prediction: PredictedStep, target: Target, level: float,
     deadline: Deadline | None,
 ) -> None:  # fmt: skip
     """Write predictions.

@@ -12,7 +12,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.hardware.devices import DEVICES, find_device
-from pyprof2.api.prediction import COLUMNS_SHOWN, Prediction, cheapest
+from pyprof2.api.prediction import COLUMNS_SHOWN, PredictedStep, cheapest
 from pyprof2.errors import UsageError
 from tests.conftest import SHARED_TRACES
 from tests.kineto_events import kernel, launch, load_events, op, step
@@ -60,7 +60,7 @@ def one_kernel(folder: Path, name: str = GEMM, **fields: object) -> Run:
 def test_the_recorded_device_takes_what_was_recorded(training: Run, job: Run) -> None:
     for run in (training, job):
         found = run.predict("H100 SXM")
-        prediction = Prediction(run)
+        prediction = PredictedStep(run)
         number, took = prediction.window
         steps = run.steps[run.steps["rank"] == prediction.tables.rank]
 
@@ -75,7 +75,7 @@ def test_the_recorded_device_takes_what_was_recorded(training: Run, job: Run) ->
 @pytest.mark.parametrize("path", SHARED_TRACES["Kineto"], ids=lambda path: path.name[:-8])
 def test_every_real_recording_is_predicted_for_itself_to_the_ns(path: Path) -> None:
     run = pyprof2.load(path)
-    prediction = Prediction(run)
+    prediction = PredictedStep(run)
     source = prediction.source
     if source is None:
         assert prediction.rows_of(DEVICES[0], _question())[0]["why"].endswith("table of devices")
@@ -84,7 +84,7 @@ def test_every_real_recording_is_predicted_for_itself_to_the_ns(path: Path) -> N
 
     assert round(row["step_ms"] * 1e6) == prediction.window[1]
     for each in prediction._windows:
-        (row,) = Prediction(run, each.step).rows_of(source, _question())
+        (row,) = PredictedStep(run, each.step).rows_of(source, _question())
         assert round(row["step_ms"] * 1e6) == each.dur_ns
     # A device that is the same but for its name has the same kernels: only the replay is new.
     other = replace(source, name="the same")
@@ -261,7 +261,7 @@ def test_gradients_after_the_backward_pass_add_their_time(training: Run) -> None
     from pyprof2.analysis.prediction.links import link_named
     from pyprof2.analysis.prediction.parameters import shipped
 
-    prediction = Prediction(training)
+    prediction = PredictedStep(training)
     found = training.predict("H100 SXM", ranks=[1, 8], link="nvlink4", overlap=False)
     gradients = prediction.gradients(np.zeros(prediction.rows.table.num_rows))
     assert gradients is not None
@@ -275,7 +275,7 @@ def test_gradients_after_the_backward_pass_add_their_time(training: Run) -> None
 def test_a_job_is_compared_with_its_own_prediction(job: Run) -> None:
     found = job.predict("H100 SXM", ranks=[1, 4], link="nvlink4").set_index("ranks")
 
-    assert found.loc[4, "recorded_ms"] == pytest.approx(Prediction(job).window[1] / 1e6)
+    assert found.loc[4, "recorded_ms"] == pytest.approx(PredictedStep(job).window[1] / 1e6)
     assert pd.isna(found.loc[1, "recorded_ms"])
     assert found.loc[4, "lo_ms"] <= found.loc[4, "recorded_ms"] <= found.loc[4, "hi_ms"]
     assert "all-reduces that were recorded" in found.loc[4, "why"]

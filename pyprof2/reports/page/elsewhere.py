@@ -8,7 +8,7 @@ import pandas as pd
 
 from pyprof2.analysis.hardware.devices import device_named
 from pyprof2.api.job import MOST_REPLAYED
-from pyprof2.api.prediction import Prediction, Question, frame_of
+from pyprof2.api.prediction import PredictedStep, Question, frame_of
 from pyprof2.reports.prediction import reasons
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def elsewhere_of(run: Run, names: Sequence[str] = SHOWN) -> dict[str, Any] | Non
     summary = run.summary
     if summary["no_gpu"] or summary["kernel_count"] + summary["copy_count"] > MOST_REPLAYED:
         return None
-    prediction, question = Prediction(run), Question()
+    prediction, question = PredictedStep(run), Question()
     source = prediction.source
     if source is None:
         return None
@@ -41,7 +41,7 @@ def elsewhere_of(run: Run, names: Sequence[str] = SHOWN) -> dict[str, Any] | Non
     return page_of(frame_of(rows), prediction, question.level)
 
 
-def page_of(frame: pd.DataFrame, prediction: Prediction, level: float) -> dict[str, Any]:
+def page_of(frame: pd.DataFrame, prediction: PredictedStep, level: float) -> dict[str, Any]:
     """Return predictions as the page takes them: whole ns, those that are known first."""
 
     def ns(value: Any) -> int | None:

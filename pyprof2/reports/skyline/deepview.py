@@ -39,7 +39,7 @@ class DeepViewFacts:
         phases, tensor_core_pct: see `Entries.phases`.
         prediction: of recordings at other batch sizes; None: there are none.
         elsewhere: rows of `Run.predict`, each with DeepView's name of its device.
-        ddp: as of `Prediction.ddp`; None: too little is known.
+        ddp: as of `PredictedStep.ddp`; None: too little is known.
     """
 
     root: str

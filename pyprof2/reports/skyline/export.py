@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from pyprof2.analysis.hardware.devices import device_named
 from pyprof2.analysis.summaries.batch.limits import limits
 from pyprof2.analysis.summaries.batch.model import STEP
-from pyprof2.api.prediction import Prediction as PredictedStep
-from pyprof2.api.prediction import Question
+from pyprof2.api.prediction import PredictedStep, Question
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 from pyprof2.reports.files import replacing

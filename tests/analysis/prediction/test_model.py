@@ -16,8 +16,8 @@ from pyprof2.analysis.prediction.model import (
     EXTRAPOLATED,
     KEPT,
     KINDS,
-    Unit,
     Work,
+    WorkUnit,
     half_width,
     is_same_chip,
     predict,
@@ -35,7 +35,12 @@ PARAMETERS = msgspec.structs.replace(
 )
 V100, A100, H100 = (BY_NAME[name] for name in ("V100 PCIe", "A100 PCIe 80GB", "H100 SXM"))
 T4, P100, MI300X, MI210 = (BY_NAME[name] for name in ("T4", "P100 PCIe", "MI300X", "MI210"))
-UNITS = [Unit("f32", "no"), Unit("f16", "yes"), Unit("f32", "yes"), Unit("bf16", "yes")]
+UNITS = [
+    WorkUnit("f32", "no"),
+    WorkUnit("f16", "yes"),
+    WorkUnit("f32", "yes"),
+    WorkUnit("bf16", "yes"),
+]
 
 
 def work(**columns: object) -> Work:
@@ -159,7 +164,7 @@ def test_without_counts_or_kind_the_bandwidths_decide() -> None:
 
 
 def test_tf32_is_used_where_the_source_used_it_and_the_target_has_it() -> None:
-    tf32, plain = (Unit("f32", matrix) for matrix in ("yes", "no"))
+    tf32, plain = (WorkUnit("f32", matrix) for matrix in ("yes", "no"))
 
     assert tf32.peak(H100, A100) == H100.matrix_flop_per_s["tf32"]
     assert tf32.peak(V100, A100) == V100.vector_flop_per_s["f32"]
@@ -171,7 +176,7 @@ def test_tf32_is_used_where_the_source_used_it_and_the_target_has_it() -> None:
 
 
 def test_a_dtype_that_a_device_lacks_is_said() -> None:
-    bf16, f16, f8 = (Unit(dtype, "yes") for dtype in ("bf16", "f16", "f8e4m3"))
+    bf16, f16, f8 = (WorkUnit(dtype, "yes") for dtype in ("bf16", "f16", "f8e4m3"))
 
     assert [bf16.is_lacking(each) for each in (V100, T4, A100, MI300X)] == [
         True,
@@ -181,13 +186,13 @@ def test_a_dtype_that_a_device_lacks_is_said() -> None:
     ]
     assert [f8.is_lacking(each) for each in (A100, BY_NAME["L4"], H100)] == [True, False, False]
     assert not any(f16.is_lacking(each) for each in (P100, V100))
-    assert not Unit("f32", "no").is_lacking(P100)
-    assert not Unit(None, None).is_lacking(P100)
+    assert not WorkUnit("f32", "no").is_lacking(P100)
+    assert not WorkUnit(None, None).is_lacking(P100)
     assert math.isnan(bf16.peak(V100, A100))
 
 
 def test_an_undecided_unit_counts_only_where_it_does_not_matter() -> None:
-    units = [Unit("f16", "unknown")]
+    units = [WorkUnit("f16", "unknown")]
     many = work(flops=[1e6, 1e12], bytes=[1e9, 1e6], time=[2e6, 20e6], units=units, unit=[0, 0])
 
     assert (predict(many, V100, A100, PARAMETERS).group == EXTRAPOLATED).tolist() == [False, True]

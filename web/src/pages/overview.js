@@ -190,7 +190,7 @@ function stepTip(step) {
   ]);
 }
 
-/** What a step would take elsewhere: predicted, not measured. */
+/** A step elsewhere: predicted, not measured. */
 function otherDevices(box, doc) {
   const of = doc.step === null ? "All that was recorded" : `Step ${doc.step}`;
   box.append(el("p", { class: "hint" }, `${of}, predicted from the FLOPs and bytes of its kernels, with its host as recorded.`), elsewhere(doc));
