@@ -166,6 +166,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _calibrate(args: argparse.Namespace) -> None:
     """Write the file of the second recording's device."""
+    import msgspec
+
     from pyprof2.api.calibration import calibrated
     from pyprof2.api.run import load
     from pyprof2.reports import files
@@ -176,4 +178,5 @@ def _calibrate(args: argparse.Namespace) -> None:
     files.check_free(args.output, force=args.force)
     progress = arguments.wants_progress(args)
     one, other = (load(path, progress=progress) for path in args.calibrate)
-    files.write_text(files.json_text(calibrated(one, other)) + "\n", args.output)
+    content = msgspec.json.format(files.json_text(calibrated(one, other)), indent=2)
+    files.write_text(content + "\n", args.output)
