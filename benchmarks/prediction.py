@@ -158,7 +158,7 @@ class Tables:
         if found is None:
             return pd.DataFrame(columns=["dev", "m", "n", "k", "latency"])
         known = self._of_known(found[found["gemm_dtype"] == "bfloat16"], "device")
-        return known.groupby(["dev", "m", "n", "k"], as_index=False)["latency"].min()
+        return known.groupby(["dev", "m", "n", "k"])["latency"].min().reset_index()
 
     @cached_property
     def all_reduces(self) -> pd.DataFrame:
@@ -170,7 +170,7 @@ class Tables:
         rows = found[half]
         rows = rows.assign(system=rows["sys"].str.split(" ").str[0], bytes=2 * rows["message_size"])
         keys = ["system", "num_gpus", "bytes"]
-        return rows.groupby(keys, as_index=False)["latency"].median()
+        return rows.groupby(keys)["latency"].median().reset_index()
 
     @cached_property
     def iterations(self) -> pd.DataFrame | None:
@@ -359,9 +359,9 @@ def _pair(tables: Tables, names: tuple[str, str], model: str, parameters: Parame
         if rows.any() and (true * times)[rows].sum() > 0.1 * (true * times).sum():
             of_group[name] = math.log((found.time * times)[rows].sum() / (true * times)[rows].sum())
     weighted = shares_of_groups(found.__class__(**(vars(found) | {"time": found.time * times})))
+    sums = [float((each * times).sum()) for each in (true, found.time, bound_ratio, roofline)]
     return Pair(
-        *names, model, *(float((each * times).sum()) for each in (true, found.time)),
-        float((bound_ratio * times).sum()), float((roofline * times).sum()), of_group, weighted,
+        names[0], names[1], model, sums[0], sums[1], sums[2], sums[3], of_group, weighted,
         math.log((found.time * times).sum() / (true * times).sum()
                  * tables.good[model, names[0]] / tables.good[model, names[1]]),
     )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import prediction as bench
 from pyprof2.analysis.prediction.links import link_named
 from pyprof2.analysis.prediction.parameters import Parameters, shipped
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,11 +58,11 @@ def test_a_device_that_was_left_out_is_predicted(pairs: list[bench.Pair]) -> Non
 def test_intervals_hold_as_often_as_they_say(
     pairs: list[bench.Pair], known: list[bench.Pair]
 ) -> None:
-    found = bench.coverage(pairs, known).set_index("")
+    found = bench.coverage(pairs, known).set_index("").to_dict()
 
-    assert 75 <= found.loc["all", "ops covered %"] <= 92
-    assert found.loc["both over 80 W", "hi/lo"] <= 1.8
-    assert found.loc["one of at most 80 W", "hi/lo"] <= 2.2
+    assert 75 <= found["ops covered %"]["all"] <= 92
+    assert found["hi/lo"]["both over 80 W"] <= 1.8
+    assert found["hi/lo"]["one of at most 80 W"] <= 2.2
 
 
 def test_the_same_chip_is_predicted_op_by_op(tables: bench.Tables) -> None:
@@ -115,3 +116,10 @@ def test_no_row_of_the_tables_ships() -> None:
     assert len(msgspec.json.encode(found)) < 4000
     assert all(0.3 < share < 1 for own in found.devices.values() for share in own.values())
     assert not math.isnan(found.sigma.base)
+
+
+def test_the_documentation_has_the_errors_that_the_program_finds(tables: bench.Tables) -> None:
+    text = (ROOT / "docs" / "prediction.rst").read_text(encoding="utf-8")
+    shown = text.split(bench.BEGIN)[1].split(bench.END)[0].strip()
+
+    assert shown == bench.as_rst(bench.errors_of(tables))

@@ -100,8 +100,8 @@ def elsewhere(
         for device in devices:
             (row,) = prediction.rows_of(device, Question())
             names = ("step_ms", "lo_ms", "hi_ms")
-            times = (None if row.get(name) is None else row[name] / here for name in names)
-            found[device.name][batch] = Elsewhere(*times, row["why"])
+            value, lo, hi = (None if row.get(n) is None else row[n] / here for n in names)
+            found[device.name][batch] = Elsewhere(value, lo, hi, row["why"])
     return found
 
 

@@ -59,11 +59,11 @@ def calibrated(one: Recorded, other: Recorded) -> dict[str, Any]:
     for _ in range(_ROUNDS):
         device = replace(target, eta=eta)
         found = predict(here, source, device, parameters)
-        said = _sums(here, found.time, found.group, source, device)
+        ours = _sums(here, found.time, found.group, source, device)
         true = _sums(there, there.time, _groups(there, device), device, device)
         for what in _WHATS:
-            if min(said[what], true[what]) > _ENOUGH * whole:
-                value = eta_of(parameters, device, what).value * said[what] / true[what]
+            if min(ours[what], true[what]) > _ENOUGH * whole:
+                value = eta_of(parameters, device, what).value * ours[what] / true[what]
                 eta[what] = float(np.clip(value, _LEAST, _MOST))
     if not eta:
         msg = f"{other.path}: no kernels with counts of FLOPs and bytes: record shapes"

@@ -284,9 +284,9 @@ class PredictedStep:
     @cached_property
     def batch(self) -> int | None:
         """The samples in a step, where an entry point was recorded."""
-        entries = (rank["entry"] for rank in self.run.manifest["ranks"] if "entry" in rank)
-        found: int | None = next(entries, {}).get("batch_size")
-        return found
+        ranks: list[dict[str, Any]] = self.run.manifest["ranks"]
+        entries = [rank["entry"] for rank in ranks if "entry" in rank]
+        return entries[0].get("batch_size") if entries else None
 
     @cached_property
     def world_size(self) -> int:
@@ -517,11 +517,12 @@ class PredictedStep:
             return _Found(value, lo, hi, 0.0, lo, hi)
         if link is None:
             return _Found(why=("the link between devices is not known: --link",))
-        waited, sums = {}, (0.0, 0.0)
+        waited, sums, evidence = {}, (0.0, 0.0), ""
         for sign in (-1, 0):
             gradients = self.gradients(ends[sign].end_of_row)
             if gradients is None:
                 return _Found(why=("no gradients are recorded: no training step, or no shapes",))
+            evidence = gradients.evidence
             whole = float(link.all_reduce(ranks, np.array([gradients.bytes.sum()]))[0])
             free, summed = float(gradients.ready.max()) + whole, whole
             if overlap:
@@ -532,7 +533,7 @@ class PredictedStep:
         slowest = slowest_of([window.dur_ns for window in self._windows], ranks)
         more = None if slowest is None else slowest * value / self.window[1]
         found = scaled((value, lo, hi), (waited[0], waited[-1]), sums, more)
-        why = [f"gradients: {gradients.evidence}"]
+        why = [f"gradients: {evidence}"]
         if slowest is None:
             why.append("slow ranks are not in it: fewer than 10 steps are recorded")
         return _Found(*found, tuple(why))
@@ -718,7 +719,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         if name in _TEXTS:
             columns[name] = pd.Series(values, dtype="str")
         else:
-            kind = {"ranks": "Int64", "fits": "boolean"}.get(name, "Float64")
+            kind: Any = {"ranks": "Int64", "fits": "boolean"}.get(name, "Float64")
             columns[name] = pd.Series(pd.array(values, kind))
     return pd.DataFrame(columns)
 
@@ -738,4 +739,4 @@ def cheapest(frame: pd.DataFrame, steps: int, deadline_h: float, ranks: int) -> 
     hours = needed * frame["hi_ms"].astype("Float64") * _NS_PER_MS / _NS_PER_HOUR
     usual = frame["money_per_step"].fillna(frame["money_per_step_hi"])
     money = (usual * needed).where(hours <= deadline_h)
-    return None if money.isna().all() else int(money.astype(float).idxmin())
+    return None if money.isna().all() else int(np.nanargmin(money.to_numpy(float, na_value=np.nan)))

@@ -12,7 +12,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.hardware.devices import DEVICES, find_device
-from pyprof2.api.prediction import COLUMNS_SHOWN, PredictedStep, cheapest
+from pyprof2.api.prediction import COLUMNS_SHOWN, PredictedStep, Question, cheapest
 from pyprof2.errors import UsageError
 from tests.conftest import SHARED_TRACES
 from tests.kineto_events import kernel, launch, load_events, op, step
@@ -95,9 +95,7 @@ def test_every_real_recording_is_predicted_for_itself_to_the_ns(path: Path) -> N
         assert row["lo_ms"] <= own["step_ms"] <= row["hi_ms"]
 
 
-def _question() -> object:
-    from pyprof2.api.prediction import Question
-
+def _question() -> Question:
     return Question()
 
 
@@ -188,7 +186,7 @@ def test_a_larger_interval_holds_more_often(training: Run) -> None:
 def test_what_cannot_be_known_is_refused_with_the_reason(
     tmp_path: Path, fields: dict[str, str], target: str, why: str
 ) -> None:
-    row = one_kernel(tmp_path, **fields).predict(target).iloc[0]  # type: ignore[arg-type]
+    row = one_kernel(tmp_path, **fields).predict(target).iloc[0]
 
     assert pd.isna(row["step_ms"])
     assert pd.isna(row["lo_ms"])
@@ -274,11 +272,12 @@ def test_gradients_after_the_backward_pass_add_their_time(training: Run) -> None
 
 def test_a_job_is_compared_with_its_own_prediction(job: Run) -> None:
     found = job.predict("H100 SXM", ranks=[1, 4], link="nvlink4").set_index("ranks")
+    one, four = (found.loc[count].to_dict() for count in (1, 4))
 
-    assert found.loc[4, "recorded_ms"] == pytest.approx(PredictedStep(job).window[1] / 1e6)
-    assert pd.isna(found.loc[1, "recorded_ms"])
-    assert found.loc[4, "lo_ms"] <= found.loc[4, "recorded_ms"] <= found.loc[4, "hi_ms"]
-    assert "all-reduces that were recorded" in found.loc[4, "why"]
+    assert four["recorded_ms"] == pytest.approx(PredictedStep(job).window[1] / 1e6)
+    assert pd.isna(one["recorded_ms"])
+    assert four["lo_ms"] <= four["recorded_ms"] <= four["hi_ms"]
+    assert "all-reduces that were recorded" in four["why"]
 
 
 def test_inference_has_no_gradients(tmp_path: Path) -> None:
@@ -300,7 +299,7 @@ def test_money_is_price_times_time(training: Run) -> None:
     assert row["money_per_step_lo"] < row["money_per_step"] < row["money_per_step_hi"]
     assert row["throughput"] == pytest.approx(8000 / row["step_ms"])
     assert row["throughput_lo"] < row["throughput"] < row["throughput_hi"]
-    assert pd.isna(found.loc["H100 SXM", "money_per_step"])
+    assert pd.isna(found.loc["H100 SXM"].to_dict()["money_per_step"])
 
 
 def test_the_cheapest_that_is_sure_to_be_in_time() -> None:

@@ -239,12 +239,11 @@ def rows_elsewhere(
             here = model.answer(STEP, batch, given)
             near = int(model.batches[model.nearest(batch, given)])
             factor = recorded[near]
-            times = [
+            value, lo, hi = (
                 None if one is None or other is None else one * other
                 for one, other in zip((here.value, here.lo, here.hi), factor[:3], strict=True)
-            ]
-            status = f"predicted from batch {near}: {here.status}"
-            step = Answer(STEP, *times, status)
+            )
+            step = Answer(STEP, value, lo, hi, f"predicted from batch {near}: {here.status}")
             for answer in (step, throughput(step, batch)):
                 yield {"device": device, "batch_size": batch} | vars(answer) | {"why": factor.why}
 

@@ -201,7 +201,8 @@ def test_an_undecided_unit_counts_only_where_it_does_not_matter() -> None:
 def test_what_was_measured_is_halfway_between_it_and_its_class() -> None:
     parameters = msgspec.structs.replace(PARAMETERS, devices={"T4": {"f32": 0.4}})
 
-    assert eta_of(parameters, T4, "f32") == (pytest.approx(math.sqrt(0.4 * 0.5)), "measured")
+    found = eta_of(parameters, T4, "f32")
+    assert (found.value, found.source) == (pytest.approx(math.sqrt(0.4 * 0.5)), "measured")
     assert eta_of(parameters, T4, "16") == (0.75, "class")
     assert eta_of(parameters, V100, "f32") == (0.8, "class")
     assert eta_of(parameters, replace(T4, eta={"f32": 0.9}), "f32") == (0.9, "file")
