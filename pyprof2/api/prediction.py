@@ -84,7 +84,7 @@ COLUMNS_SHOWN: Final = (
 _TEXTS: Final = ("device", "bound_by", "eta_source", "why")
 
 
-class Recorded(Protocol):
+class RecordedRun(Protocol):
     """Parts of a run that a prediction needs."""
 
     @property
@@ -190,7 +190,7 @@ class PredictedStep:
         parameters: the fitted numbers.
     """
 
-    run: Recorded
+    run: RecordedRun
     step: int | None = None
     parameters: Parameters = field(default_factory=shipped)
 
@@ -700,7 +700,7 @@ def priced(prices: Sequence[tuple[str | None, float]], source: Device | None) ->
 
 
 def predicted(
-    run: Recorded, on: str | Device | Sequence[str | Device], step: int | None,
+    run: RecordedRun, on: str | Device | Sequence[str | Device], step: int | None,
     question: Mapping[str, Any],
 ) -> pd.DataFrame:  # fmt: skip
     """Return what `Run.predict` does."""

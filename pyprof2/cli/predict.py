@@ -52,6 +52,7 @@ def add_to(commands: arguments.Commands) -> None:
         help="of recordings of one program on two devices: write a file that describes B's, with "
         "the shares of its peaks that make A's prediction right",
     )
+    arguments.add_span(command)
     arguments.add_format(command)
     arguments.add_output(command)
     arguments.add_source_root(command)
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace) -> None:
     devices = asked_devices(args.on, args.device)
     progress = arguments.wants_progress(args)
     loaded = load(args.input, source_root=args.source_root, progress=progress)
-    prediction = PredictedStep(loaded, args.step)
+    prediction = PredictedStep(loaded.of_span(args.span), args.step)
     question = Question(
         args.ranks, args.link, not args.no_overlap, args.level / 100, args.batch_size,
         priced(args.price, prediction.source),

@@ -44,7 +44,7 @@ BARS = """[...document.querySelectorAll('.elsewhere tbody tr')].map((row) => {
 def test_bars_and_intervals_are_those_of_predict(
     open_page: Open, reported: Reported, width: int
 ) -> None:
-    opened = open_page(reported.page, viewport={"width": width, "height": 900})
+    opened = open_page(reported.page, "page=overview", viewport={"width": width, "height": 900})
     found: list[dict[str, Any]] = opened.page.evaluate(BARS)
     run = pyprof2.load(reported.store)
     said = run.predict(["H100 SXM", *(name for name in SHOWN if name != "H100 SXM")])
