@@ -45,10 +45,10 @@ def one_kernel(folder: Path, name: str = GEMM, **fields: object) -> Run:
     """Return a run of a step with one product, on a device that is named."""
     dims = {"dims": [[4096, 4096], [4096, 4096]], "types": ["c10::BFloat16"] * 2}
     events = [
-        step(1, 0, 3000),
+        step(1, 0, 1000 + int(str(fields.get("dur", 2000)))),
         op(str(fields.get("op", "aten::mm")), 10, 50, id=1, **dims),
         launch(20, 1, dur=5, id=1),
-        kernel(100, 2000, 1, {"External id": 1}, name=name),
+        kernel(100, int(str(fields.get("dur", 2000))), 1, {"External id": 1}, name=name),
     ]
     device = {"id": 0, "name": fields.get("device", "NVIDIA H100 80GB HBM3")}
     return load_events(folder, *events, deviceProperties=[device])
@@ -69,6 +69,8 @@ def test_the_recorded_device_takes_what_was_recorded(training: Run, job: Run) ->
         assert found["lo_ms"].tolist() == found["hi_ms"].tolist() == found["step_ms"].tolist()
         assert found["recorded_ms"].tolist() == found["step_ms"].tolist()
         assert found["eta_source"].tolist() == ["recorded"]
+        for number, took in zip(steps["step"], steps["dur_ns"], strict=True):
+            assert run.predict("H100 SXM", step=number)["step_ms"].tolist() == [took / 1e6]
 
 
 @pytest.mark.real_trace
@@ -137,12 +139,15 @@ def test_a_faster_device_never_takes_longer(training: Run, what: str) -> None:
     assert times[0][0] > times[-1][0]
 
 
-def test_other_vendors_have_an_interval_alone(training: Run) -> None:
-    row = training.predict("MI300X").iloc[0]
+def test_other_vendors_have_an_interval_alone(tmp_path: Path) -> None:
+    run = one_kernel(tmp_path, dur=200_000)
+    assert pd.notna(run.predict("A100 PCIe 80GB").iloc[0]["step_ms"])
+    row = run.predict("MI300X").iloc[0]
 
     assert pd.isna(row["step_ms"])
     assert row["lo_ms"] < row["hi_ms"]
     assert "another vendor" in row["why"]
+    assert "idle" not in row["why"]
 
 
 def test_an_idle_step_has_an_interval_alone(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def test_a_link_takes_latency_and_twice_all_but_one_part() -> None:
     assert LINK.all_reduce(4, np.array([0.0])).tolist() == [0]
 
 
+def test_measurements_that_are_faster_with_more_devices_do_not_say_so() -> None:
+    odd = Link("odd", 100.0, {2: LinkFit(30, 0.2), 8: LinkFit(10, 0.9)}, "by hand")
+
+    two, four, eight = (odd.all_reduce(n, np.array([1e9]))[0] for n in (2, 4, 8))
+    assert two <= four <= eight
+
+
 @given(st.integers(2, 64), st.integers(2, 64), st.floats(1, 1e11), st.floats(1, 1e11))
 def test_more_devices_or_bytes_never_take_less(n: int, m: int, size: float, more: float) -> None:
     for name in shipped().systems:
