@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyprof2.analysis.summaries.batch.limits import Elsewhere
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
 from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
-from pyprof2.api.prediction import PredictedStep, Question
+from pyprof2.api.prediction import IDLE, OTHER_VENDOR, PredictedStep, Question
 from pyprof2.api.run import Run, load
 from pyprof2.errors import UsageError
 from pyprof2.store.folder import ranks_of, read_rank
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.summaries.batch.recorded import Recorded, Savable
+    from pyprof2.api.prediction import OnDevice
 
 
 def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False) -> Model:
@@ -99,10 +101,21 @@ def elsewhere(
         here = prediction.window[1] / 1e6
         for device in devices:
             (row,) = prediction.rows_of(device, Question())
+            if prediction.window[0] is None and row.get("lo_ms") is not None:
+                found[device.name][batch] = _of_kernels(prediction.on(device), row["why"])
+                continue
             names = ("step_ms", "lo_ms", "hi_ms")
             value, lo, hi = (None if row.get(n) is None else row[n] / here for n in names)
             found[device.name][batch] = Elsewhere(value, lo, hi, row["why"])
     return found
+
+
+def _of_kernels(said: OnDevice, why: str | None) -> Elsewhere:
+    """Return how much longer kernels take: the host does not matter to them."""
+    spread = math.exp(said.width)
+    reasons = [each for each in (why or "").split("; ") if each and not each.startswith(IDLE)]
+    value = None if OTHER_VENDOR in reasons else said.factor
+    return Elsewhere(value, said.factor / spread, said.factor * spread, "; ".join(reasons) or None)
 
 
 def _rank_of(run: Run) -> int:

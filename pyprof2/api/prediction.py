@@ -67,6 +67,9 @@ ALL: Final = "all"
 RECORDED: Final = "recorded"
 IDLE_MAX_PCT: Final = 20.0
 """Where more of a step is idle, the host decides, and that of the other device is not known."""
+OTHER_VENDOR: Final = "of another vendor, with other kernels: the interval alone"
+IDLE: Final = "idle for"
+"""How the reason begins that a host is not known."""
 _HOST_RANGE: Final = (0.5, 2.0)
 """How much less or more time the other host may take."""
 _NODE: Final = "torch::autograd::AccumulateGrad"
@@ -396,10 +399,10 @@ class PredictedStep:
         if said.eta != RECORDED:
             if self.source is not None and said.device.vendor != self.source.vendor:
                 is_known = False
-                why.append("of another vendor, with other kernels: the interval alone")
+                why.append(OTHER_VENDOR)
             if idle > IDLE_MAX_PCT:
                 is_known = False
-                why.append(f"idle for {idle:.0f} %, and its host is not known: the interval alone")
+                why.append(f"{IDLE} {idle:.0f} %, and its host is not known: the interval alone")
         comm = float(time[self._is_comm[own]].sum())
         sums = np.bincount(group, time, len(GROUPS))
         terms = [sums[_COMPUTE], sums[_MEMORY], max(0.0, replayed.step - busy), comm + exposed]

@@ -115,15 +115,16 @@ def show(model: Model, query: BatchQuery) -> None:
 
 def _elsewhere(others: list[dict[str, object]], query: BatchQuery) -> Iterator[str]:
     """Give the steps on other devices, and why some are not known."""
-    steps = [row for row in others if row["measure"] == batch.STEP]
+    steps = [row for row in others if row["measure"] in (batch.STEP, batch.KERNELS)]
     if not steps:
         return
     yield from ("", "on other devices, predicted:")
+    measure = str(steps[0]["measure"]).removesuffix("_time_ns")
     columns = ("device", "batch_size", "value", "lo", "hi", "status")
     frame = pd.DataFrame(steps, columns=list(columns)).astype(
         dict.fromkeys(("value", "lo", "hi"), "Float64")
     )
-    renamed = frame.rename(columns={"value": "step_ns", "lo": "lo_ns", "hi": "hi_ns"})
+    renamed = frame.rename(columns={"value": f"{measure}_ns", "lo": "lo_ns", "hi": "hi_ns"})
     yield from _drawn(renamed, query.target)
     why = {str(row["device"]): str(row["why"]) for row in steps if row["why"]}
     yield from cells.wrapped(

@@ -319,3 +319,44 @@ def test_the_cheapest_that_is_sure_to_be_in_time() -> None:
     assert cheapest(frame, 1_000_000, 60, 1) == 0
     assert cheapest(frame, 1_000_000, 20, 1) == 1
     assert cheapest(frame, 1_000_000, 10, 1) is None
+
+
+# -- other programs' files -----------------------------------------------------------------------
+
+
+def test_ten_steps_say_how_long_the_slowest_of_ranks_takes(tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    path.write_bytes(training_trace(steps=12))
+    run = pyprof2.load(path)
+    found = PredictedStep(run).ddp((2, 4))
+
+    assert found is not None
+    assert len(found["bytes"]) == len(found["slowest_ns"][2]) == len(found["slowest_ns"][4])
+    pairs = list(zip(found["slowest_ns"][2], found["slowest_ns"][4], strict=True))
+    assert all(0 <= two <= four for two, four in pairs)
+    assert found["forward_ns"] > 0
+    rows = run.predict("H100 SXM", ranks=[1, 8], link="nvlink4")
+    assert "fewer than 10 steps" not in rows["why"].iloc[1]
+
+
+def test_few_steps_say_nothing_of_ranks(training: Run) -> None:
+    assert PredictedStep(training).ddp((2, 4)) is None
+
+
+def test_a_batch_on_another_device_is_that_of_the_model_times_the_prediction(
+    tmp_path: Path,
+) -> None:
+    from pyprof2.api.batch import elsewhere
+
+    path = tmp_path / "net.json"
+    path.write_bytes(training_trace())
+    run = pyprof2.load(path)
+    device = find_device("L4")
+    assert device is not None
+
+    ratio = elsewhere({8: run}, [device])["L4"][8]
+
+    row = run.predict("L4").iloc[0]
+    here = PredictedStep(run).window[1] / 1e6
+    assert ratio.value == pytest.approx(row["step_ms"] / here)
+    assert ratio.lo == pytest.approx(row["lo_ms"] / here)

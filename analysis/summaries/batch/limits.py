@@ -210,7 +210,10 @@ def suggested(found: Limits) -> int | None:
 
 
 class Elsewhere(NamedTuple):
-    """How much longer a step takes on another device; None: not known, and `why` says it."""
+    """How much longer a step takes on another device; None: not known, and `why` says it.
+
+    Where no steps were recorded it is of kernels.
+    """
 
     value: float | None
     lo: float | None
@@ -226,7 +229,8 @@ def rows_elsewhere(
 ) -> Iterator[dict[str, object]]:
     """Yield the rows of steps and throughput on other devices, with `device` and `why`.
 
-    A step is that of the model, times what the nearest recording takes longer there.
+    A step is that of the model, times what the nearest recording takes longer there; without steps
+    it is the kernels.
 
     Args:
         model: of the recorded device.
@@ -236,15 +240,16 @@ def rows_elsewhere(
     """
     for device, recorded in devices.items():
         for batch in batches:
-            here = model.answer(STEP, batch, given)
+            here = model.answer(STEP if model.has_steps else KERNELS, batch, given)
             near = int(model.batches[model.nearest(batch, given)])
             factor = recorded[near]
             value, lo, hi = (
                 None if one is None or other is None else one * other
                 for one, other in zip((here.value, here.lo, here.hi), factor[:3], strict=True)
             )
-            step = Answer(STEP, value, lo, hi, f"predicted from batch {near}: {here.status}")
-            for answer in (step, throughput(step, batch)):
+            status = f"predicted from batch {near}: {here.status}"
+            step = Answer(here.measure, value, lo, hi, status)
+            for answer in [step, throughput(step, batch)] if model.has_steps else [step]:
                 yield {"device": device, "batch_size": batch} | vars(answer) | {"why": factor.why}
 
 
