@@ -303,8 +303,8 @@ class PredictedStep:
         source = self.source
         if source is None:
             listed = self.tables.devices()
-            name = next((row["name"] for row in listed if row["name"]), "the recorded device")
-            why = f"{name}, which was recorded, is not in the table of devices"
+            name = next((row["name"] for row in listed if row["name"]), "it has no name and")
+            why = f"the recorded device: {name} is not in the table of devices; --recorded-on"
             return OnDevice(target, None, [why])
         if target.name == source.name and not target.eta:
             target = source

@@ -41,6 +41,11 @@ def add_to(commands: arguments.Commands) -> None:
         help="a device that a JSON file describes, with watts and eta if they are known",
     )
     command.add_argument(
+        "--recorded-on",
+        metavar="NAME|FILE",
+        help="the device that was recorded, where the recording or the table does not know it",
+    )
+    command.add_argument(
         "--step", type=int, metavar="N", help="this step; by default that of median time"
     )
     _add_question(command)
@@ -154,7 +159,9 @@ def run(args: argparse.Namespace) -> None:
 
     devices = asked_devices(args.on, args.device)
     progress = arguments.wants_progress(args)
-    loaded = load(args.input, source_root=args.source_root, progress=progress)
+    loaded = load(
+        args.input, device=args.recorded_on, source_root=args.source_root, progress=progress
+    )
     prediction = PredictedStep(loaded.of_span(args.span), args.step)
     question = Question(
         args.ranks, args.link, not args.no_overlap, args.level / 100, args.batch_size,

@@ -80,7 +80,7 @@ def test_every_real_recording_is_predicted_for_itself_to_the_ns(path: Path) -> N
     prediction = PredictedStep(run)
     source = prediction.source
     if source is None:
-        assert prediction.rows_of(DEVICES[0], _question())[0]["why"].endswith("table of devices")
+        assert prediction.rows_of(DEVICES[0], _question())[0]["why"].endswith("--recorded-on")
         return
     (row,) = prediction.rows_of(source, _question())
 

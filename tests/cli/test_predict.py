@@ -79,6 +79,24 @@ def test_ranks_have_communication_and_all_losses_apart(
     assert "all lo, all hi with all losses" in text
 
 
+def test_the_recorded_device_may_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(training_trace())
+    content["deviceProperties"] = [{"id": 0, "name": "A GPU"}]
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    words = (str(path), "--on", "H100 SXM,L4", "--format", "json")
+
+    unknown = json.loads(_out(capsys, *words))
+    named = json.loads(_out(capsys, *words, "--recorded-on", "H100 SXM"))
+
+    assert [row["step_ms"] for row in unknown] == [None, None]
+    assert all("A GPU is not in the table" in row["why"] for row in unknown)
+    assert named[0]["recorded_ms"] == named[0]["step_ms"] == 11.839
+    assert named[1]["step_ms"] > 50
+
+
 def test_money_and_a_deadline(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--price", "2", "--price", "L4=0.5", "--batch-size", "8", "--deadline", "100000:1")
     text = _out(capsys, store, "--on", "H100 SXM,L4", *words)
