@@ -49,6 +49,7 @@ from pyprof2.analysis.prediction.parameters import (
     System,
     is_low,
 )
+from pyprof2.analysis.prediction.scaling import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -468,10 +469,33 @@ def table_time(tables: Tables, system: str, count: int, nbytes: float) -> float:
     return float(np.exp(np.interp(np.log(nbytes), np.log(x), np.log(y))))
 
 
-def vtrain_errors(tables: Tables, link: Link | None) -> dict[str, Floats]:
-    """Return errors, in %, of iterations of n ranks from those of one, three ways."""
+class Iterations(NamedTuple):
+    """Iterations of n ranks, ms: of one rank alone, as measured, and the added communication."""
+
+    alone: Floats
+    true: Floats
+    added: Floats
+
+    @property
+    def errors(self) -> Floats:
+        """In %."""
+        return 100 * np.abs((self.alone + self.added) / self.true - 1)
+
+    @property
+    def covered_pct(self) -> float:
+        """How many lie in the interval of `pyprof2 predict --no-overlap`."""
+        found = [
+            scaled((one, one, one), (one + more, one + more), (more, more), None)
+            for one, more in zip(self.alone.tolist(), self.added.tolist(), strict=True)
+        ]
+        pairs = zip(found, self.true.tolist(), strict=True)
+        return 100 * float(np.mean([each.lo <= true <= each.hi for each, true in pairs]))
+
+
+def vtrain_iterations(tables: Tables, link: Link | None) -> dict[str, Iterations]:
+    """Return iterations of n ranks predicted from those of one, three ways."""
     rows = tables.iterations
-    if rows is None or tables.all_reduces.empty:
+    if rows is None:
         return {}
     names = ["gpus", "batch", "micro", "h", "heads", "layers", "seq", "tp", "dp", "pp", "ms"]
     rows = rows.set_axis(names, axis=1)
@@ -483,13 +507,12 @@ def vtrain_errors(tables: Tables, link: Link | None) -> dict[str, Floats]:
                 + 51200 * many["h"] / many["tp"])  # fmt: skip
     of = list(zip(many["dp"].astype(int), size, strict=True))
     added = {"linear": np.zeros(len(many))}
-    added["measured table"] = np.array([table_time(tables, "a100_sxm", n, s) for n, s in of])
+    if tables.all_reduces["system"].eq("a100_sxm").any():
+        added["measured table"] = np.array([table_time(tables, "a100_sxm", n, s) for n, s in of])
     if link is not None:
         added["fitted link"] = np.array([link.all_reduce(n, np.array([s]))[0] / 1e6 for n, s in of])
-    return {
-        name: 100 * np.abs((many["alone"] + more) / many["ms"] - 1).to_numpy()
-        for name, more in added.items()
-    }
+    alone, true = (many[name].to_numpy(float) for name in ("alone", "ms"))
+    return {name: Iterations(alone, true, more) for name, more in added.items()}
 
 
 # -- what is printed -----------------------------------------------------------------------------
@@ -663,10 +686,12 @@ def vtrain(tables: Tables, parameters: Parameters) -> pd.DataFrame:
     fits = own and {int(count): each for count, each in own.fits.items()}
     link = Link("nvlink3", own.gb_per_s, fits, "") if own and fits else None
     rows = []
-    for name, each in vtrain_errors(tables, link).items():
-        values = (np.median(each), each.mean(), np.quantile(each, 0.9))
-        row = {"": name, "n": len(each), "this": "/".join(f"{v:.2f}" for v in values)}
-        rows.append(row | {"max": f"{each.max():.1f}"})
+    for name, each in vtrain_iterations(tables, link).items():
+        off = each.errors
+        values = (np.median(off), off.mean(), np.quantile(off, 0.9))
+        row = {"": name, "n": len(off), "this": "/".join(f"{v:.2f}" for v in values)}
+        row |= {"max": f"{off.max():.1f}"}
+        rows.append(row | {"interval covers %": f"{each.covered_pct:.0f}"})
     return pd.DataFrame(rows)
 
 

@@ -76,13 +76,14 @@ def test_the_same_chip_is_predicted_op_by_op(tables: bench.Tables) -> None:
 
 
 def test_the_link_predicts_iterations_of_many_ranks(tables: bench.Tables) -> None:
-    errors = bench.vtrain_errors(tables, link_named("nvlink3", shipped()))
+    found = bench.vtrain_iterations(tables, link_named("nvlink3", shipped()))
 
     for name in ("measured table", "fitted link"):
-        assert len(errors[name]) == 560
-        assert np.median(errors[name]) <= 0.2
-        assert np.quantile(errors[name], 0.9) <= 0.6
-    assert np.median(errors["linear"]) > 0.9
+        assert len(found[name].errors) == 560
+        assert np.median(found[name].errors) <= 0.2
+        assert np.quantile(found[name].errors, 0.9) <= 0.6
+        assert found[name].covered_pct >= 90
+    assert np.median(found["linear"].errors) > 0.9
 
 
 def test_what_ships_is_what_the_program_fits(

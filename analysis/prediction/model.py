@@ -29,6 +29,8 @@ KINDS: Final = ("linear", "batched", "softmax", "norm", "elementwise")
 COMPUTE_BOUND, MEMORY_BOUND, EXTRAPOLATED, KEPT = range(4)
 """The bases of the time of a kernel on the other device."""
 GROUPS: Final = ("compute", "memory", "extrapolated", "kept")
+_MATRIX_SINCE: Final = 7
+"""The first of NVIDIA's compute capabilities with matrix units."""
 _SUM_POWER: Final = 4.0
 _NS_PER_S: Final = 1e9
 _LONG_NS: Final = 100_000.0
@@ -50,6 +52,8 @@ class WorkUnit(NamedTuple):
         without TF32 stays so: PyTorch does not use it unless asked.
         """
         used = self.matrix
+        if used == "yes" and _has_unknown_matrix_units(device):
+            return math.nan
         if self.dtype == "f32" and used == "yes":
             is_tf32 = "f32" not in source.matrix_flop_per_s
             names = ("tf32", "f32") if is_tf32 else ("f32",)
@@ -67,18 +71,23 @@ class WorkUnit(NamedTuple):
 
     def is_lacking(self, device: Device) -> bool:
         """Return whether a device has no units for the dtype, which PyTorch then emulates."""
-        if self.dtype is None or DTYPE_BITS.get(self.dtype, 32) > 16 or self.dtype[0] not in "bf":
-            return False
-        if self.dtype == "bool":
+        dtype = self.dtype or ""
+        if DTYPE_BITS.get(dtype, 32) > 16 or not dtype.startswith(("bf", "f")):
             return False
         peaks = {*device.matrix_flop_per_s, *device.vector_flop_per_s}
-        return not peaks & {self.dtype, self.dtype[:2]}
+        return not peaks & {dtype, dtype[:2]}
 
     def share_of(self, device: Device, source: Device) -> str:
         """Return of what the share of the peak is."""
         if self.dtype == "f32" and self.matrix == "yes" and "f32" not in source.matrix_flop_per_s:
             return HALF if "tf32" in device.matrix_flop_per_s else FULL
         return HALF if DTYPE_BITS.get(self.dtype or "f32", 32) <= 16 else FULL
+
+
+def _has_unknown_matrix_units(device: Device) -> bool:
+    """Return whether a device has matrix units, as its chip says, whose peaks are not stated."""
+    major = (device.compute_capability or "0").partition(".")[0]
+    return not device.matrix_flop_per_s and major.isdecimal() and int(major) >= _MATRIX_SINCE
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,14 @@ def test_tf32_is_used_where_the_source_used_it_and_the_target_has_it() -> None:
     assert (tf32.share_of(H100, A100), tf32.share_of(V100, A100)) == ("16", "f32")
 
 
+def test_matrix_units_without_a_stated_peak_are_not_taken_for_vector_lanes() -> None:
+    f16 = WorkUnit("f16", "yes")
+
+    assert math.isnan(f16.peak(BY_NAME["RTX PRO 6000 Server"], A100))
+    assert f16.peak(P100, A100) == P100.vector_flop_per_s["f16"]
+    assert f16.peak(V100, A100) == V100.matrix_flop_per_s["f16"]
+
+
 def test_a_dtype_that_a_device_lacks_is_said() -> None:
     bf16, f16, f8 = (WorkUnit(dtype, "yes") for dtype in ("bf16", "f16", "f8e4m3"))
 
