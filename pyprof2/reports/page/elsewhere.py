@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -42,7 +43,7 @@ def elsewhere_of(run: Run, names: Sequence[str] = SHOWN) -> dict[str, Any] | Non
 
 
 def page_of(frame: pd.DataFrame, prediction: PredictedStep, level: float) -> dict[str, Any]:
-    """Return predictions as the page takes them: whole ns, those that are known first."""
+    """Return predictions as the page takes them: whole ns, the slowest first."""
 
     def ns(value: Any) -> int | None:
         return None if pd.isna(value) else round(float(value) * _NS_PER_MS)
@@ -56,6 +57,9 @@ def page_of(frame: pd.DataFrame, prediction: PredictedStep, level: float) -> dic
         }
         for row in frame.to_dict("records")
     ]  # fmt: skip
-    rows.sort(key=lambda row: (row["lo_ns"] is None, -(row["lo_ns"] or 0)))
+    # The slowest first: by the value, or the middle of the interval; those without either last.
+    rows.sort(
+        key=lambda row: -(row["step_ns"] or math.sqrt((row["lo_ns"] or 0) * (row["hi_ns"] or 0)))
+    )
     step, _ = prediction.window
     return {"step": step, "level": round(100 * level), "rows": rows, "notes": list(reasons(frame))}
