@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.hardware.roofs import floats
+from pyprof2.analysis.hardware.roofs import floats, op_numbers, savings_of
 from pyprof2.analysis.prediction.model import EXTRAPOLATED, KINDS, Work, WorkUnit, shares_of_groups
 from pyprof2.columns import combine_keys
 from pyprof2.recording import code_column, has_text, int_column
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.prediction.model import Predicted
 
 COLUMNS: Final = (
     "kernel_id", "start_ns", "dur_ns", "device", "step", "kernel", "kernel_short", "op",
     "direction", "category", "params", "compute_dtype", "tensor_core", "flops", "bytes", "link",
-    "copy_kind", "launch_ns",
+    "copy_kind", "launch_ns", "cost_op_id", "cost_call_id",
 )  # fmt: skip
 """The columns of kernels and copies that are read."""
 _KIND_OF: Final = {
@@ -102,13 +103,20 @@ def _work(table: pa.Table) -> Work:
     is_copy = has_text(table, "category", ("memcpy",))
     kept = has_text(table, "category", ("comm",))
     kept |= is_copy & ~has_text(table, "copy_kind", (_IN_DEVICE,))
-    flops = floats(table, "flops")
+    flops = floats(table, "flops") / _savings(table)
     flops = np.where(is_copy | has_text(table, "category", ("memset",)), 0.0, flops)
     unit, units = _units(table)
     return Work(
         int_column(table, "dur_ns", 0).astype(float), flops, floats(table, "bytes"), kind, unit,
         units, kept,
     )  # fmt: skip
+
+
+def _savings(table: pa.Table) -> Floats:
+    """Return how many times fewer multiplications each op's algorithm needs, else 1."""
+    own, savings = savings_of(table, op_numbers(table))
+    found: Floats = np.array([*(saving.factor for saving in savings), 1.0])[own]
+    return found
 
 
 def _units(table: pa.Table) -> tuple[Int, list[WorkUnit]]:

@@ -36,6 +36,27 @@ def test_the_kind_follows_from_the_category(fields: dict[str, str], kind: str | 
     assert not rows.work.is_kept.any()
 
 
+def test_convolutions_do_what_their_algorithm_needs() -> None:
+    names = [
+        "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "implicit_convolve_sgemm",
+        "cudnn::winograd_nonfused::winogradForwardData4x4", "volta_sgemm_64x64_nt",
+    ]  # fmt: skip
+    kernels = canonical(
+        "kernels",
+        *(
+            USUAL
+            | {"kernel_id": at, "start_ns": at, "category": "conv", "kernel": name}
+            | {"flops": 8000, "params": "N=1,window=3x3", "cost_op_id": min(at, 2)}
+            for at, name in enumerate(names)
+        ),
+    )
+
+    work = Rows.of({"kernels": kernels, "copies": canonical("copies")}).work
+
+    # F(4×4, 3×3) needs 36 products for 16 outputs of 9 taps; of an op all kernels share that.
+    assert work.flops.tolist() == [2000, 8000, 2000, 2000]
+
+
 def test_links_and_hosts_keep_their_times() -> None:
     kernels = canonical("kernels", USUAL | {"kernel_id": 0, "start_ns": 9, "category": "comm"})
     copies = canonical(
