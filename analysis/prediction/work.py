@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.prediction.model import Predicted
 
@@ -103,20 +102,15 @@ def _work(table: pa.Table) -> Work:
     is_copy = has_text(table, "category", ("memcpy",))
     kept = has_text(table, "category", ("comm",))
     kept |= is_copy & ~has_text(table, "copy_kind", (_IN_DEVICE,))
-    flops = floats(table, "flops") / _savings(table)
+    # Some algorithms need fewer multiplications than the counts, which are of the direct one.
+    own, savings = savings_of(table, op_numbers(table))
+    flops = floats(table, "flops") / np.array([*(each.factor for each in savings), 1.0])[own]
     flops = np.where(is_copy | has_text(table, "category", ("memset",)), 0.0, flops)
     unit, units = _units(table)
     return Work(
         int_column(table, "dur_ns", 0).astype(float), flops, floats(table, "bytes"), kind, unit,
         units, kept,
     )  # fmt: skip
-
-
-def _savings(table: pa.Table) -> Floats:
-    """Return how many times fewer multiplications each op's algorithm needs, else 1."""
-    own, savings = savings_of(table, op_numbers(table))
-    found: Floats = np.array([*(saving.factor for saving in savings), 1.0])[own]
-    return found
 
 
 def _units(table: pa.Table) -> tuple[Int, list[WorkUnit]]:
