@@ -375,10 +375,10 @@ def _escaped_doc(item: object) -> str:
 
 def devices() -> str:
     """Return the table of the devices with their peaks."""
-    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 18 8 10 8 10 20 20 10", ""]
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 18 8 10 8 10 20 20 8 8", ""]
     lines += _row(
         "device", "compute capability", "memory GB/s", "cache MiB", "cache GB/s",
-        "matrix TFLOP/s", "vector TFLOP/s", "source",
+        "matrix TFLOP/s", "vector TFLOP/s", "watts", "source",
     )  # fmt: skip
     sources = dict.fromkeys(device.source for device in DEVICES)
     numbers = {source: str(number) for number, source in enumerate(sources, 1)}
@@ -390,7 +390,8 @@ def devices() -> str:
         peaks = (_peaks(device.matrix_flop_per_s), _peaks(device.vector_flop_per_s))
         capability = device.compute_capability or ""
         number = numbers[device.source]
-        lines += _row(device.name, capability, memory, cache, speed, *peaks, number)
+        watts = "" if device.watts is None else f"{device.watts:g}"
+        lines += _row(device.name, capability, memory, cache, speed, *peaks, watts, number)
     lines += ["", *(f"{number}. {_escaped(source)}" for source, number in numbers.items())]
     return "\n".join(lines)
 

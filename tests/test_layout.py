@@ -39,7 +39,7 @@ ABOVE: Final = (
 
 WINGS: Final = (
     "linking", "hardware", "costs", "graphs", "compiled", "assembly", "time", "memory", "serving",
-    "job", "summaries",
+    "job", "prediction", "summaries",
 )  # fmt: skip
 """The wings of the analyses, the lowest first: a wing imports none that comes after it."""
 

@@ -125,7 +125,7 @@ def roofs_of(
         for at in first.tolist()
     ]
     peak, low, bandwidth, cache, speed = np.array(limits or [[np.nan] * 5], float)[inverse].T
-    saving, savings = _savings(kernels, op)
+    saving, savings = savings_of(kernels, op)
     factor = np.array([*(s.factor for s in savings), 1.0])[saving]
     lower = (sums_of_op(op, floats(kernels, name)) for name in ("flops_lo", "bytes_lo"))
     return Roofs(peak * factor, low * factor, bandwidth, cache, speed, saving, savings, *lower)
@@ -175,7 +175,7 @@ def sums_of_op(op: Int, values: Floats) -> Floats:
     return sums[group]
 
 
-def _savings(kernels: pa.Table, op: Int) -> tuple[Int, list[Saving]]:
+def savings_of(kernels: pa.Table, op: Int) -> tuple[Int, list[Saving]]:
     """Return the saving algorithm of each row's op, by the names of its kernels."""
     kernel, names = code_column(kernels, "kernel")
     params, texts = code_column(kernels, "params")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from pyprof2.analysis.summaries.batch.limits import Elsewhere
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
 from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
+from pyprof2.api.prediction import IDLE, OTHER_VENDOR, PredictedStep, Question
 from pyprof2.api.run import Run, load
 from pyprof2.errors import UsageError
 from pyprof2.store.folder import ranks_of, read_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.summaries.batch.recorded import Recorded, Savable
+    from pyprof2.api.prediction import OnDevice
 
 
 def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False) -> Model:
@@ -81,6 +86,36 @@ def _held(run: Run) -> dict[str, int]:
     own = rows[devices == largest]
     sums = own["bytes"].groupby(own["category"].astype(str), sort=False).sum()
     return {str(name): int(held) for name, held in sums.items() if held > 0}
+
+
+def elsewhere(
+    runs: Mapping[int, Run], devices: Sequence[Device]
+) -> dict[str, dict[int, Elsewhere]]:
+    """Return by device and recorded batch size how much longer a step takes there than here.
+
+    A recording of which nothing can be predicted has no value, and says why.
+    """
+    found: dict[str, dict[int, Elsewhere]] = {device.name: {} for device in devices}
+    for batch, run in runs.items():
+        prediction = PredictedStep(run)
+        here = prediction.window[1] / 1e6
+        for device in devices:
+            (row,) = prediction.rows_of(device, Question())
+            if prediction.window[0] is None and row.get("lo_ms") is not None:
+                found[device.name][batch] = _of_kernels(prediction.on(device), row["why"])
+                continue
+            names = ("step_ms", "lo_ms", "hi_ms")
+            value, lo, hi = (None if row.get(n) is None else row[n] / here for n in names)
+            found[device.name][batch] = Elsewhere(value, lo, hi, row["why"])
+    return found
+
+
+def _of_kernels(said: OnDevice, why: str | None) -> Elsewhere:
+    """Return how much longer kernels take: the host does not matter to them."""
+    spread = math.exp(said.width)
+    reasons = [each for each in (why or "").split("; ") if each and not each.startswith(IDLE)]
+    value = None if OTHER_VENDOR in reasons else said.factor
+    return Elsewhere(value, said.factor / spread, said.factor * spread, "; ".join(reasons) or None)
 
 
 def _rank_of(run: Run) -> int:

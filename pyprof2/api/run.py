@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["Run", "default_store", "load", "parse"]
 
 _OF_PARSING: Final = ("default_store", "parse")
+PREDICTION: Final = "predict:"
+"""How the reference of a prediction begins."""
 
 
 def __getattr__(name: str) -> Any:
@@ -864,17 +866,50 @@ class Run(Displayed):
             )  # fmt: skip
         return self._profile.profile(axes, depth, columns, selection, fold_numbers=fold_numbers)
 
+    def predict(
+        self,
+        on: str | Device | Sequence[str | Device] = "all",
+        *,
+        step: int | None = None,
+        **question: Any,
+    ) -> pd.DataFrame:
+        """Return what `pyprof2 predict` prints: what a step would take on other devices.
+
+        Times are in ms, money in that of the prices; null where nothing is known, and `why` says
+        for what reason.
+
+        Args:
+            on: names of devices, or devices as `load_device` reads them; `all`: the whole table.
+            step: its number; by default the step of median time.
+            **question: `ranks`, `link`, `overlap`, `level`, `batch`, `prices`: see
+                `pyprof2.api.prediction.Question`.
+
+        Raises:
+            UsageError: no device or no such step is in the recording, or a name is of no device,
+                of several, or of no link.
+        """
+        from pyprof2.api.prediction import predicted
+
+        return predicted(self, on, step, question)
+
     def explain(self, reference: str, rank: int | None = None) -> dict[str, Any]:
         """Return all that is known of one kernel or op, with what it rests on.
 
         Args:
-            reference: `kernel:7` or `op:7`, by `kernel_id` or `op_id`.
+            reference: `kernel:7` or `op:7`, by `kernel_id` or `op_id`; or `predict:DEVICE`, what
+                `predict` says of a device.
             rank: whose; may be left out where there is only one.
 
         Raises:
-            UsageError: there is no such row or rank.
+            UsageError: there is no such row, rank or device.
         """
         from pyprof2.analysis.summaries.explain import parse_reference
+
+        if reference.startswith(PREDICTION):
+            from pyprof2.api.prediction import PredictedStep, devices_of
+
+            (device,) = devices_of(reference.removeprefix(PREDICTION))
+            return PredictedStep(self).explain(device)
 
         parse_reference(reference)
         return next(self.explain_all([(self._found.rank_of(reference, rank), reference)]))

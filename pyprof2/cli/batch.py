@@ -91,7 +91,7 @@ def _add_questions(command: argparse.ArgumentParser) -> None:
 
 def _add_entry(command: argparse.ArgumentParser) -> None:
     """Declare the entry point to run, if any."""
-    entry.add_to(command, batch=False)
+    entry.add_to(command, batch=False, devices=True)
     command.add_argument(
         "--batches",
         type=_batches,
@@ -161,6 +161,7 @@ def run(args: argparse.Namespace) -> None:
         msg = f"--format {args.format} is no page: leave it out, or give -o another suffix"
         raise UsageError(msg)
     target = arguments.target_of(args)
+    others = _others(args)
     _check_csv_files(args)
     _check(args)
     from pyprof2.analysis.hardware.devices import capacity_bytes
@@ -172,6 +173,7 @@ def run(args: argparse.Namespace) -> None:
     runs: dict[int, Run] = {}
     if args.entry is None:
         model, runs = _of_recordings(args)
+        query = _elsewhere(query, runs, others)
     else:
         model, query = _of_entry(args, query)
     if is_page:
@@ -184,6 +186,30 @@ def run(args: argparse.Namespace) -> None:
         for line in sweep_files.show(model, args.csv_files):
             if not args.quiet:
                 entry.say(line)
+
+
+def _others(args: argparse.Namespace) -> str | None:
+    """Return the other devices that recordings are to be held against, and take them out.
+
+    Raises:
+        UsageError: an entry point is to run on them.
+    """
+    if args.entry is None:
+        others, args.on = args.on, None
+        return others  # type: ignore[no-any-return]
+    if args.on not in (None, "cpu"):
+        msg = f"--on {args.on}: with --entry only cpu; other GPUs are for recordings"
+        raise UsageError(msg)
+    return None
+
+
+def _elsewhere(query: BatchQuery, runs: dict[int, Run], others: str | None) -> BatchQuery:
+    if others is None:
+        return query
+    from pyprof2.api.batch import elsewhere
+    from pyprof2.api.prediction import asked_devices
+
+    return replace(query, elsewhere=elsewhere(runs, asked_devices(others, ())))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -221,11 +247,12 @@ def _write_page(
     from pyprof2 import __version__
     from pyprof2.api.batch import held_by_category
     from pyprof2.reports.cells import clean
-    from pyprof2.reports.dials import DialsQuery, parts_of_page
+    from pyprof2.reports.dials import DialsQuery, elsewhere_by_batch, parts_of_page
 
     code = _code(model, args.code)
     values = [] if code is None else [place["value"] for place in code["places"] if place["value"]]
-    asked = DialsQuery(query, __version__, values, code, held_by_category(runs))
+    held = held_by_category(runs)
+    asked = DialsQuery(query, __version__, values, code, held, elsewhere_by_batch(runs))
     files.write_parts(parts_of_page(model, asked), args.output)
     print(clean(str(args.output)))
 

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 _OWN: Final = {"batch": "--batch", "on": "--on", "threads": "--threads", "timeout": "--timeout"}
 
 
-def add_to(command: argparse.ArgumentParser, *names: str, batch: bool = True) -> None:
+def add_to(
+    command: argparse.ArgumentParser, *names: str, batch: bool = True, devices: bool = False
+) -> None:
     """Declare the arguments.
 
     Args:
         command: the command, or its parser.
         names: more names of `--on`.
         batch: whether one batch size is run.
+        devices: whether `--on` also names devices, where recordings are read.
     """
     group = command.add_argument_group(
         "entry points",
@@ -43,9 +46,12 @@ def add_to(command: argparse.ArgumentParser, *names: str, batch: bool = True) ->
             metavar="N",
             help="its batch size; default: that of its input provider",
         )
-    group.add_argument(
-        "--on", *names, choices=("cpu",), help="run on the CPU what the code asks of a GPU"
-    )
+    on_cpu = "run on the CPU what the code asks of a GPU"
+    if devices:
+        words = f"cpu: {on_cpu}; without --entry, other GPUs to answer for, as predict does"
+        group.add_argument("--on", *names, metavar="cpu|NAME[,NAME…]|all", help=words)
+    else:
+        group.add_argument("--on", *names, choices=("cpu",), help=on_cpu)
     group.add_argument(
         "--threads",
         type=arguments.positive,

@@ -20,13 +20,13 @@ def add_to(commands: arguments.Commands) -> None:
         help="say what a number of one kernel or op rests on",
         description="Say all that is known of one kernel or op and what it rests on: its inputs, "
         "the formula with its numbers, the link, the forward-backward pair, the Tensor Core "
-        "verdict, the roof.",
+        "verdict, the roof. Of a prediction: which kernels make the difference, and why.",
     )
     arguments.add_input(command)
     command.add_argument(
         "reference",
-        metavar="kernel:N|op:N",
-        help="the row: its kernel_id or op_id, as prof shows them",
+        metavar="kernel:N|op:N|predict:DEVICE",
+        help="the row: its kernel_id or op_id, as prof shows them; or a prediction",
     )
     command.add_argument(
         "--rank", type=int, metavar="N", help="rank of the row, where there are several"
@@ -42,9 +42,10 @@ def add_to(commands: arguments.Commands) -> None:
 def run(args: argparse.Namespace) -> None:
     """Explain `args.reference`."""
     from pyprof2.analysis.summaries.explain import parse_reference
-    from pyprof2.api.run import load
+    from pyprof2.api.run import PREDICTION, load
 
-    parse_reference(args.reference)
+    if not args.reference.startswith(PREDICTION):
+        parse_reference(args.reference)
     device = args.device
     if device is not None and Path(device).is_file():
         device = Path(device)

@@ -144,11 +144,14 @@ def _result(task: str, **arguments: Any) -> Any:
         from pyprof2.api.batch import batch_model, held_by_category
         from pyprof2.api.run import load
         from pyprof2.reports.batch import BatchQuery
-        from pyprof2.reports.dials import DialsQuery, document
+        from pyprof2.reports.dials import DialsQuery, document, elsewhere_by_batch
 
         runs = {int(size): load(path) for size, path in arguments["recordings"].items()}
         held = held_by_category(runs)
-        query = DialsQuery(BatchQuery(), __version__, arguments["sizes"], held=held)
+        others = elsewhere_by_batch(runs)
+        query = DialsQuery(
+            BatchQuery(), __version__, arguments["sizes"], held=held, elsewhere=others
+        )
         return document(batch_model(runs), query)
     from pyprof2.lsp import recordings
 

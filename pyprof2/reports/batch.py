@@ -17,6 +17,7 @@ from pyprof2.analysis.summaries.batch.limits import (
     VERIFIED,
     limits,
     rows,
+    rows_elsewhere,
     suggested,
 )
 from pyprof2.analysis.summaries.batch.savings import (
@@ -33,7 +34,7 @@ from pyprof2.tables import Column
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyprof2.analysis.summaries.batch.limits import Limits, Tried
+    from pyprof2.analysis.summaries.batch.limits import Elsewhere, Limits, Tried
     from pyprof2.analysis.summaries.batch.model import Model, PartFit
     from pyprof2.analysis.summaries.batch.savings import Shortage
 
@@ -81,6 +82,7 @@ class BatchQuery:
         capacity: bytes of the device; None: what was recorded.
         target: where to write.
         tried: by batch size, the results of those that were suggested and then run.
+        elsewhere: by device and recorded batch size, how much longer a step takes there.
     """
 
     batches: tuple[int, ...] = ()
@@ -88,6 +90,7 @@ class BatchQuery:
     capacity: int | None = None
     target: files.Target = field(default_factory=files.Target)
     tried: Mapping[int, Tried] = field(default_factory=dict)
+    elsewhere: Mapping[str, Mapping[int, Elsewhere]] = field(default_factory=dict)
 
 
 def show(model: Model, query: BatchQuery) -> None:
@@ -99,12 +102,35 @@ def show(model: Model, query: BatchQuery) -> None:
     sizes = [int(size) for size in model.batches]
     asked = query.batches or (*sizes, 2 * sizes[-1])
     found = list(rows(model, asked, query.given, query.tried))
+    others = list(rows_elsewhere(model, asked, query.given, query.elsewhere))
     if not query.target.is_text:
-        frame = pd.DataFrame(found, columns=[column.name for column in BATCH_COLUMNS])
+        names = [column.name for column in BATCH_COLUMNS]
+        texts = ["device", "why"] if query.elsewhere else []
+        frame = pd.DataFrame([*found, *others], columns=[*names, *texts])
         numbers = dict.fromkeys(("value", "lo", "hi"), "Float64")
-        query.target.write_frame(frame.astype(numbers), BATCH_COLUMNS)
+        query.target.write_frame(frame.astype(numbers | dict.fromkeys(texts, "str")), BATCH_COLUMNS)
         return
-    query.target.write_lines(_lines(model, found, query))
+    query.target.write_lines([*_lines(model, found, query), *_elsewhere(others, query)])
+
+
+def _elsewhere(others: list[dict[str, object]], query: BatchQuery) -> Iterator[str]:
+    """Give the steps on other devices, and why some are not known."""
+    steps = [row for row in others if row["measure"] in (batch.STEP, batch.KERNELS)]
+    if not steps:
+        return
+    yield from ("", "on other devices, predicted:")
+    measure = str(steps[0]["measure"]).removesuffix("_time_ns")
+    columns = ("device", "batch_size", "value", "lo", "hi", "status")
+    frame = pd.DataFrame(steps, columns=list(columns)).astype(
+        dict.fromkeys(("value", "lo", "hi"), "Float64")
+    )
+    renamed = frame.rename(columns={"value": f"{measure}_ns", "lo": "lo_ns", "hi": "hi_ns"})
+    yield from _drawn(renamed, query.target)
+    why = {str(row["device"]): str(row["why"]) for row in steps if row["why"]}
+    yield from cells.wrapped(
+        [cells.clean(f"{device}: {words}") for device, words in why.items()],
+        query.target.line_width,
+    )
 
 
 def notes(model: Model, query: BatchQuery) -> Iterator[str]:

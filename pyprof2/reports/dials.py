@@ -14,6 +14,7 @@ from pyprof2.analysis.summaries.batch.limits import MARGIN, limits, rows
 from pyprof2.analysis.summaries.batch.savings import fixed_memory, held_of
 from pyprof2.errors import UsageError
 from pyprof2.reports.batch import BatchQuery, notes
+from pyprof2.reports.page.elsewhere import elsewhere_of
 from pyprof2.reports.page.html import Program, packed, page
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.batch.limits import Limits
     from pyprof2.analysis.summaries.batch.model import Answer, Model
+    from pyprof2.api.run import Run
 
 SCHEMA: Final = 1
 PROGRAM: Final = Program("dials", "pyprof2 dials")
@@ -44,6 +46,7 @@ class DialsQuery:
         code: where the batch size stands in the code, as `docs/editors.rst` says, with hunks
             of a patch; None: no code is given.
         held: by recorded batch size the bytes of each category of memory; empty: not known.
+        elsewhere: as of `elsewhere_by_batch`.
     """
 
     batch: BatchQuery
@@ -51,6 +54,13 @@ class DialsQuery:
     sizes: Sequence[int] = ()
     code: dict[str, Any] | None = None
     held: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    elsewhere: Sequence[Mapping[str, Any]] = ()
+
+
+def elsewhere_by_batch(runs: Mapping[int, Run]) -> list[dict[str, Any]]:
+    """Return by recorded batch size what its step takes on other devices, where it is known."""
+    found = ((batch, elsewhere_of(run)) for batch, run in runs.items())
+    return [{"batch": batch} | known for batch, known in found if known is not None]
 
 
 def parts_of_page(model: Model, query: DialsQuery) -> Iterator[str]:
@@ -101,6 +111,7 @@ def document(model: Model, query: DialsQuery) -> dict[str, Any]:
         "memory_parts": _memory_parts(model, sizes, query),
         "limits": _limits(found, capacity, given=asked.capacity is not None),
         "notes": [line.strip() for line in notes(model, asked)],
+        "elsewhere": list(query.elsewhere),
         "code": query.code,
     }
 

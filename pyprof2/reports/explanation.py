@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,10 @@ FORMATS: Final = ("text", "json")
 
 _LABEL: Final = 14
 _KERNELS_SHOWN: Final = 12
+_BASIS: Final = {
+    "compute": "bound by compute", "memory": "bound by memory", "kept": "as recorded",
+    "extrapolated": "extrapolated by the bandwidths",
+}  # fmt: skip
 _OTHER_ROLES: Final = {"helper": "a helper", "nested": "other work, of {op} inside"}
 """The roles of a kernel that does not do the work of the op that accounts for it."""
 
@@ -29,7 +34,8 @@ def write(facts: Facts, form: str) -> None:
         files.write_text(msgspec.json.format(files.json_text(facts), indent=2) + "\n", None)
     else:
         target = files.Target()
-        target.write_lines(explanation_lines(facts, target.line_width))
+        lines = prediction_lines if "peaks" in facts else explanation_lines
+        target.write_lines(lines(facts, target.line_width))
 
 
 def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
@@ -54,6 +60,63 @@ def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
         for paragraph in paragraphs:
             yield from _wrap(label, cells.clean(paragraph), width)
             label = ""
+
+
+def prediction_lines(facts: Facts, width: int) -> Iterator[str]:
+    """Give the sections of the facts of `run.explain("predict:DEVICE")`."""
+    row, kernels = facts["row"], facts["kernels"]
+    sections: tuple[tuple[str, list[str]], ...] = (
+        (facts["reference"], list(_predicted(row))),
+        ("peaks", [_peak(peak) for peak in facts["peaks"]]),
+        ("kernels", [_moved(each) for each in kernels[:_KERNELS_SHOWN]]),
+        ("", [f"and {len(kernels) - _KERNELS_SHOWN} more"] * (len(kernels) > _KERNELS_SHOWN)),
+    )
+    for name, paragraphs in sections:
+        label = name
+        for paragraph in paragraphs:
+            yield from _wrap(label, cells.clean(paragraph), width)
+            label = ""
+
+
+def _predicted(row: Facts) -> Iterator[str]:
+    if row.get("lo_ms") is not None:
+        value = row.get("step_ms")
+        said = "no value" if value is None else f"{value:.4g} ms"
+        yield (
+            f"{said}, from {row['lo_ms']:.4g} to {row['hi_ms']:.4g} ms; bound by "
+            f"{row['bound_by']}, idle {row['idle_pct']:.0f} %"
+        )
+        parts = ("compute", "memory", "extrapolated", "kept")
+        shares = [f"{name} {row[f'{name}_pct']:.1f} %" for name in parts]
+        yield f"the time of its kernels rests on: {', '.join(shares)}"
+    if row.get("why"):
+        yield row["why"]
+
+
+def _peak(peak: Facts) -> str:
+    is_memory = peak["dtype"] is None
+    what = "memory" if is_memory else f"{peak['dtype']}, matrix units: {peak['tensor_core']}"
+    scale, unit = (1e9, "GB/s") if is_memory else (1e12, "TFLOP/s")
+    sides = []
+    for where in ("here", "there"):
+        rate = peak[f"peak_{where}"]
+        known = "unknown" if rate is None else f"{rate / scale:,.4g} {unit}"
+        sides.append(
+            f"{where} {known} × {peak[f'eta_{where}']:.2f} ({peak[f'eta_source_{where}']})"
+        )
+    return f"{what}: {', '.join(sides)}; {_time(peak['time_ns'])}"
+
+
+def _moved(kernel: Facts) -> str:
+    times = f"{_time(kernel['here_ns'])} here, {_time(kernel['there_ns'])} there"
+    said = f"{kernel['kernel']} ({kernel['count']}): {times}, {_BASIS[kernel['basis']]}"
+    if kernel["kept_residual"] is None or kernel["basis"] in ("kept", "extrapolated"):
+        return said
+    factors = (math.exp(kernel[name]) for name in ("residual", "kept_residual"))
+    return (
+        f"{said}; least {_time(kernel['least_here_ns'])} and {_time(kernel['least_there_ns'])}, "
+        "of it {:.2f} times as long here and {:.2f} there".format(*factors)
+    )
 
 
 def _wrap(label: str, words: str, width: int) -> list[str]:

@@ -5,6 +5,7 @@ import { readDocument } from "../src/document.js";
 import { el, multiline, shown } from "../src/text.js";
 import { startTheme, themeButton } from "../src/theme.js";
 import { byteUnit, quantity, rate, shortTime } from "../src/units.js";
+import { elsewhere } from "../src/elsewhere.js";
 import { Bars } from "./bars.js";
 import { Dial } from "./dial.js";
 import { hostOf } from "./host.js";
@@ -33,6 +34,7 @@ class App {
     this.at = this.home = this.place(doc.recorded.at(-1)) ?? 0;
     this.dials = this.made();
     this.bars = this.stacked();
+    this.others = el("section", { class: "others", hidden: !doc.elsewhere?.length });
   }
 
   /** Where a batch size stands in the columns; null: nowhere. */
@@ -80,6 +82,7 @@ class App {
     const words = `batch ${this.doc.batches[at]}, ${status}`;
     for (const dial of this.dials) dial.show(at, kind, words);
     for (const bars of this.bars) bars.show(at, this.home);
+    this.showOthers();
     this.size.textContent = `Batch ${this.doc.batches[at]}`;
     this.badge.textContent = sure(status);
     this.badge.className = `badge ${kind}`;
@@ -87,6 +90,16 @@ class App {
     this.fits.hidden = this.fits.textContent === "";
     if (!this.host) this.showPatch();
     document.documentElement.dataset.batch = this.doc.batches[at];
+  }
+
+  /** Show the recording nearest to the batch on other devices. */
+  showOthers() {
+    const size = this.doc.batches[this.at];
+    const far = ({ batch }) => Math.abs(Math.log(batch / size));
+    const near = [...(this.doc.elsewhere ?? [])].sort((a, b) => far(a) - far(b))[0];
+    if (!near || near === this.near) return;
+    this.near = near;
+    this.others.replaceChildren(el("h2", {}, `On another GPU, at a batch of ${near.batch}`), elsewhere(near));
   }
 
   /** Whether a batch that may not fit is expected to; empty: it is sure to fit, or nothing is known. */
@@ -257,7 +270,7 @@ function draw(app) {
       el("p", { class: "now" }, app.size, app.badge, app.fits),
       el("div", { class: "columns" },
         el("div", { class: "dials" }, ...app.dials.map(({ node }) => node)),
-        el("div", { class: "rest" }, app.panel, ...app.bars.map(({ node }) => node))),
+        el("div", { class: "rest" }, app.panel, ...app.bars.map(({ node }) => node), app.others)),
       el("p", { class: "hint" }, `Drag a dial, or move it with the arrow keys, Page Up and Page Down, Home and End. A dial can stand at every size below 256 and at some above; ticks are recordings; what is hatched lies beyond them.`),
       el("section", {}, el("h2", {}, "What it rests on"), el("ul", { class: "notes" }, ...doc.notes.map((note) => el("li", {}, shown(note))))),
       app.status));

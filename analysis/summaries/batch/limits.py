@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.analysis.summaries.batch.model import (
     KERNELS,
@@ -207,6 +207,50 @@ class Tried:
 def suggested(found: Limits) -> int | None:
     """Return the batch size to try: the largest that fits, else one with 90 % of the throughput."""
     return found.enough if found.largest is None else found.largest
+
+
+class Elsewhere(NamedTuple):
+    """How much longer a step takes on another device; None: not known, and `why` says it.
+
+    Where no steps were recorded it is of kernels.
+    """
+
+    value: float | None
+    lo: float | None
+    hi: float | None
+    why: str | None
+
+
+def rows_elsewhere(
+    model: Model,
+    batches: Sequence[int],
+    given: Mapping[str, int],
+    devices: Mapping[str, Mapping[int, Elsewhere]],
+) -> Iterator[dict[str, object]]:
+    """Yield the rows of steps and throughput on other devices, with `device` and `why`.
+
+    A step is that of the model, times what the nearest recording takes longer there; without steps
+    it is the kernels.
+
+    Args:
+        model: of the recorded device.
+        batches: sizes to answer for.
+        given: by name, dimensions that have a value.
+        devices: by device and recorded batch size.
+    """
+    for device, recorded in devices.items():
+        for batch in batches:
+            here = model.answer(STEP if model.has_steps else KERNELS, batch, given)
+            near = int(model.batches[model.nearest(batch, given)])
+            factor = recorded[near]
+            value, lo, hi = (
+                None if one is None or other is None else one * other
+                for one, other in zip((here.value, here.lo, here.hi), factor[:3], strict=True)
+            )
+            status = f"predicted from batch {near}: {here.status}"
+            step = Answer(here.measure, value, lo, hi, status)
+            for answer in [step, throughput(step, batch)] if model.has_steps else [step]:
+                yield {"device": device, "batch_size": batch} | vars(answer) | {"why": factor.why}
 
 
 def rows(

@@ -12,6 +12,7 @@ from pyprof2.api.comparison import compare
 from pyprof2.pipeline.allocation import release_unused
 from pyprof2.reports.page import html, profile
 from pyprof2.reports.page.comparison import comparison_of
+from pyprof2.reports.page.elsewhere import elsewhere_of
 from pyprof2.reports.page.idle import idle_of, windows_of
 from pyprof2.reports.page.job import job_of
 from pyprof2.reports.page.lines import lines_of
@@ -120,6 +121,7 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "lines": lambda: lines_of(run),
         "memory": lambda: memory_of(run, zero),
         "serving": lambda: serving_of(run, zero, query.model, query.tp),
+        "elsewhere": lambda: elsewhere_of(run),
         "job": lambda: job_of(run, query.input),
         "sources": lambda: _sources(run, query),
         "comparison": lambda: (

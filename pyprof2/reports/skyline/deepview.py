@@ -38,6 +38,8 @@ class DeepViewFacts:
         energy: joules of a step, by DeepView's word for the component; None: not measured.
         phases, tensor_core_pct: see `Entries.phases`.
         prediction: of recordings at other batch sizes; None: there are none.
+        elsewhere: rows of `Run.predict`, each with DeepView's name of its device.
+        ddp: as of `PredictedStep.ddp`; None: too little is known.
     """
 
     root: str
@@ -50,6 +52,8 @@ class DeepViewFacts:
     phases: Sequence[Mapping[str, Any]] = ()
     tensor_core_pct: float | None = None
     prediction: Prediction | None = None
+    elsewhere: Sequence[Mapping[str, Any]] = ()
+    ddp: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,11 +89,11 @@ def analysis_json(
         | _known({"cpu": machine.get("cpu"), "memoryBytes": None if size is None else str(size)}),
         "throughput": _throughput(about, time),
         "breakdown": _breakdown(about, time, memory),
-        "habitat": {},
+        "habitat": _habitat(about.elsewhere),
         "additionalProviders": "",
         "energy": _energy(about),
         "utilization": _utilization(about),
-        "ddp": {},
+        "ddp": _ddp(about.ddp),
     }
     return {
         "analysisState": state,
@@ -115,6 +119,38 @@ def _throughput(about: DeepViewFacts, time: TimeReport) -> dict[str, Any]:
             for name, line in lines.items()
         }
     )
+
+
+def _habitat(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the devices with a value as DeepView has them, and all with intervals and reasons."""
+    if not rows:
+        return {}
+    names = {
+        "deviceName": "name",
+        "runtimeMs": "step_ms",
+        "loMs": "lo_ms",
+        "hiMs": "hi_ms",
+        "why": "why",
+    }
+    all_of = [_known({key: row[name] for key, name in names.items()}) for row in rows]
+    usual = ("deviceName", "runtimeMs")
+    return {
+        "predictions": [{n: row[n] for n in usual} for row in all_of if "runtimeMs" in row],
+        "intervals": all_of,
+    }
+
+
+def _ddp(found: Mapping[str, Any] | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        "forwardTimeMs": found["forward_ns"] / _NS_PER_MS,
+        "bucketSizes": found["bytes"],
+        "computationTimes": [
+            {"ngpus": count, "expectedMaxTimes": [ns / _NS_PER_MS for ns in each]}
+            for count, each in found["slowest_ns"].items()
+        ],
+    }
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

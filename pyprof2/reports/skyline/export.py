@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import sqlalchemy as sa
 
+from pyprof2.analysis.hardware.devices import device_named
 from pyprof2.analysis.summaries.batch.limits import limits
 from pyprof2.analysis.summaries.batch.model import STEP
+from pyprof2.api.prediction import PredictedStep, Question
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 from pyprof2.reports.files import replacing
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
     from pyprof2.reports.skyline.entries import Frame, MemoryReport, TimeReport
 
 
+DEEPVIEW: Final = {
+    "P100": "P100 PCIe", "P4000": "P4000", "RTX2070": "RTX 2070", "RTX2080Ti": "RTX 2080 Ti",
+    "T4": "T4", "V100": "V100 SXM2", "A100": "A100 SXM 40GB", "RTX3090": "RTX 3090", "A40": "A40",
+    "A4000": "RTX A4000", "RTX4000": "Quadro RTX 4000", "L4": "L4", "H100": "H100 SXM",
+}  # fmt: skip
+"""The devices that DeepView predicts, by its names."""
 REPORTS: Final = ("time", "memory", "both", "deepview")
 _MACHINE: Final = ("host", "system", "cpu", "machine_bytes")
 _COMPONENTS: Final = {
@@ -115,7 +123,22 @@ def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) ->
         phases=phases,
         tensor_core_pct=tensor_core_pct,
         prediction=prediction,
+        elsewhere=elsewhere(run, query.step),
+        ddp=None if not gpus else PredictedStep(run, query.step).ddp((2, 4)),
     )
+
+
+def elsewhere(run: Run, step: int | None) -> list[dict[str, Any]]:
+    """Return what the step takes on DeepView's devices; nothing where no device worked."""
+    if run.summary["no_gpu"]:
+        return []
+    prediction, question = PredictedStep(run, step), Question()
+    rows = []
+    for name, ours in DEEPVIEW.items():
+        (row,) = prediction.rows_of(device_named(ours), question)
+        known = {key: row.get(key) for key in ("step_ms", "lo_ms", "hi_ms", "why")}
+        rows.append({"name": name} | known)
+    return rows
 
 
 def _entry_of(run: Run) -> dict[str, Any]:

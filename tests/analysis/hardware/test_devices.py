@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyprof2.analysis.hardware import devices
-from pyprof2.analysis.hardware.devices import DEVICES, capacity_bytes, find_device, load_device
+from pyprof2.analysis.hardware.devices import (
+    DEVICES,
+    capacity_bytes,
+    device_named,
+    find_device,
+    load_device,
+)
 from pyprof2.analysis.hardware.verdict import find_peaks
 from pyprof2.errors import UsageError
 
@@ -28,7 +34,7 @@ GIB = 1 << 30
 
 # Multiply-adds per clock and multiprocessor, from the vendors' architecture papers.
 VECTOR_F32 = {
-    "6.0": 64, "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.9": 128, "9.0": 128,
+    "6.0": 64, "6.1": 128, "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.9": 128, "9.0": 128,
     "10.0": 128, "10.3": 128, "12.0": 128,
 }  # fmt: skip
 MATRIX_F16 = {
@@ -40,7 +46,9 @@ HALF_RATE = {*GEFORCE, "A10G", "L40"}
 
 # Multiprocessors, and the clocks in GHz that the vendor's numbers stand for: vector, matrix.
 CLOCKS = {
-    "GP100": (56, 1.442, 1.442), "V100 SXM2": (80, 1.530, 1.530),
+    "GP100": (56, 1.442, 1.442), "P100 PCIe": (56, 1.303, 1.303),
+    "P100 SXM2": (56, 1.480, 1.480), "P4": (20, 1.063, 1.063), "P4000": (14, 1.480, 1.480),
+    "Quadro RTX 4000": (36, 1.545, 1.545), "V100 SXM2": (80, 1.530, 1.530),
     "V100 PCIe": (80, 1.370, 1.370), "V100S PCIe": (80, 1.597, 1.597), "T4": (40, 1.590, 1.590),
     "A100 SXM 40GB": (108, 1.410, 1.410), "A100 SXM 80GB": (108, 1.410, 1.410),
     "A100 PCIe 40GB": (108, 1.410, 1.410), "A100 PCIe 80GB": (108, 1.410, 1.410),
@@ -73,6 +81,7 @@ CLOCKS = {
 
 # AMD: FLOPs per clock and compute unit: vector f32, matrix f16.
 CDNA = {
+    "MI100": (120, 1.502, 128, 1024),
     "MI210": (104, 1.7, 128, 1024), "MI250": (104, 1.7, 128, 1024),
     "MI250X": (110, 1.7, 128, 1024), "MI300X": (304, 2.1, 256, 2048),
     "MI325X": (304, 2.1, 256, 2048), "MI355X": (256, 2.4, 256, 4096),
@@ -153,8 +162,8 @@ def test_peaks_are_dense_and_in_the_ratios_of_the_architecture(name: str) -> Non
     half = matrix(device, "f16")
     capability = device.compute_capability
 
-    assert matrix(device, "bf16") in {0, half}
-    assert matrix(device, "bf16") == half or capability in {"6.0", "7.0", "7.5"}
+    assert matrix(device, "bf16") in {0, half / 2 if name == "MI100" else half}
+    assert matrix(device, "bf16") or not half or capability in {"7.0", "7.5"}
     if matrix(device, "tf32"):
         assert matrix(device, "tf32") == pytest.approx(half / 2, rel=0.02)
     if matrix(device, "f8"):
@@ -163,7 +172,7 @@ def test_peaks_are_dense_and_in_the_ratios_of_the_architecture(name: str) -> Non
         blocks = 8 if name == "RTX 5090" else 4  # f4 accumulates at full rate there
         assert matrix(device, "f4") == pytest.approx(half * blocks, rel=0.02)
     if matrix(device, "i8"):
-        ratio = 4 if name in GEFORCE else 1 if capability == "9.0" and device.vendor == "amd" else 2
+        ratio = 4 if name in GEFORCE else 1 if device.vendor == "amd" and half < 200 else 2
         assert matrix(device, "i8") == pytest.approx(half * ratio, rel=0.02)
 
 
@@ -171,7 +180,7 @@ def test_peaks_are_dense_and_in_the_ratios_of_the_architecture(name: str) -> Non
 def test_double_precision_is_a_fixed_share_of_single(name: str) -> None:
     device = BY_NAME[name]
     share = {
-        "7.5": 1 / 32, "8.6": 1 / 64, "8.9": 1 / 64, "12.0": 1 / 64, "10.3": 1 / 60,
+        "6.1": 1 / 32, "7.5": 1 / 32, "8.6": 1 / 64, "8.9": 1 / 64, "12.0": 1 / 64, "10.3": 1 / 60,
     }.get(device.compute_capability or "", 0.5)  # fmt: skip
     if name in {"MI210", "MI250", "MI250X"}:
         share = 1
@@ -191,6 +200,7 @@ def test_units_are_flop_and_bytes_per_second(name: str) -> None:
     assert device.memory_bytes_per_s is None or 1e11 < device.memory_bytes_per_s <= 8e12
     assert device.l2_bytes is None or 1 << 20 <= device.l2_bytes <= 1 << 28
     assert "dense" in device.source
+    assert 60 <= (device.watts or 0) <= 1400
 
 
 @pytest.mark.parametrize(
@@ -224,6 +234,13 @@ def test_units_are_flop_and_bytes_per_second(name: str) -> None:
         pytest.param("NVIDIA H200 NVL", None, None, "H200 NVL", id="H200 NVL"),
         pytest.param("NVIDIA GB200", 152, None, "GB200", id="GB200"),
         pytest.param("Tesla T4", 40, None, "T4", id="T4"),
+        pytest.param("Tesla P100-PCIE-16GB", 56, None, "P100 PCIe", id="P100"),
+        pytest.param("Tesla P100-SXM2-16GB", 56, None, "P100 SXM2", id="P100 SXM2"),
+        pytest.param("Tesla P4", 20, None, "P4", id="P4"),
+        pytest.param("Quadro P4000", 14, None, "P4000", id="P4000"),
+        pytest.param("Quadro RTX 4000", 36, None, "Quadro RTX 4000", id="Turing's RTX 4000"),
+        pytest.param("NVIDIA RTX 4000 Ada Generation", 48, None, None, id="Ada's RTX 4000"),
+        pytest.param("AMD Instinct MI100", 120, None, "MI100", id="MI100"),
         pytest.param("NVIDIA L40S", 142, None, "L40S", id="L40S is no L40"),
         pytest.param("NVIDIA A10G", 80, None, "A10G", id="A10G is no A10"),
         pytest.param("NVIDIA RTX A6000", 84, None, "RTX A6000", id="A6000"),
@@ -367,6 +384,51 @@ def test_a_file_describes_a_device(tmp_path: Path) -> None:
     assert device.matrix_flop_per_s == {"bf16": 989.4e12, "tf32": 494.7e12}
     assert device.l2_bytes == 50 * 1024 * 1024
     assert (device.name, device.vendor, device.source) == ("My GPU", "nvidia", "measured")
+
+
+def test_a_file_says_what_long_kernels_reach(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    more = {"watts": 70, "eta": {"f32": 0.5, "mem": 0.8}, "eta_source": "my benchmark"}
+    path.write_text(json.dumps(FILE | more), encoding="utf-8")
+
+    device = load_device(path)
+
+    assert (device.watts, device.eta) == (70, {"f32": 0.5, "mem": 0.8})
+    assert device.eta_source == "my benchmark"
+    path.write_text(json.dumps(FILE | {"eta": {"f64": 0.5}}), encoding="utf-8")
+    with pytest.raises(UsageError, match="f64"):
+        load_device(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("h100-sxm", "H100 SXM"),
+        ("A100-SXM-80", "A100 SXM 80GB"),
+        ("P4", "P4"),
+        ("RTX 4000", "Quadro RTX 4000"),
+        ("MI100", "MI100"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("L4", "L4"),
+    ],
+)
+def test_a_short_name_is_of_one_device(text: str, name: str) -> None:
+    assert device_named(text).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A100-80", "which of A100 SXM 80GB, A100 PCIe 80GB"),
+        ("P100", "which of P100 PCIe, P100 SXM2"),
+        ("H100", "which of H100 SXM, H100 PCIe, H100 NVL"),
+        ("H10 SXM", "no such device; near are H100 SXM"),
+        ("", "no such device"),
+    ],
+)
+def test_an_ambiguous_or_unknown_name_is_refused_with_a_list(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        device_named(text)
 
 
 def test_three_keys_are_enough(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 // First for a reader: a sentence, where a step goes, what to do, how sure that is.
 import { draw, axis, base, tip } from "../chart.js";
 import { el, multiline, NULL, shown, titled } from "../text.js";
+import { elsewhere } from "../elsewhere.js";
 import { color } from "../theme.js";
 import { counted, percent, shortTime, time } from "../units.js";
 import { nothingFound, range, rankOf } from "./findings.js";
@@ -21,6 +22,7 @@ function render(host, app) {
   section(host, "What to change first", (box) => topFindings(box, app));
   section(host, "How sure this is", (box) => quality(box, app));
   section(host, "Steps", (box) => stepChart(box, app));
+  if (app.doc.elsewhere) section(host, "On other GPUs", (box) => otherDevices(box, app.doc.elsewhere));
   if (app.doc.meta.notes?.length) section(host, "Notes", (box) => notes(box, app));
 }
 
@@ -186,6 +188,12 @@ function stepTip(step) {
     ["MFU", percent(step.mfu)],
     ...(step.note ? [["note", step.note]] : []),
   ]);
+}
+
+/** A step elsewhere: predicted, not measured. */
+function otherDevices(box, doc) {
+  const of = doc.step === null ? "All that was recorded" : `Step ${doc.step}`;
+  box.append(el("p", { class: "hint" }, `${of}, predicted from the FLOPs and bytes of its kernels, with its host as recorded.`), elsewhere(doc));
 }
 
 function notes(box, app) {

@@ -1,0 +1,1 @@
+"""A recorded step on other devices, and on more of them."""

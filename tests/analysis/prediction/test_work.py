@@ -1,0 +1,78 @@
+"""What kernels and copies are taken for."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyprof2.analysis.prediction.model import KINDS
+from pyprof2.analysis.prediction.work import Rows
+from tests.builders import canonical
+
+USUAL = {"rank": 0, "dur_ns": 1000, "flops": 10, "bytes": 20, "compute_dtype": "f32"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"category": "matmul", "params": "M=4,N=4,K=4"}, "linear"),
+        ({"category": "matmul", "params": "B=8,M=4,N=4,K=4"}, "batched"),
+        ({"category": "matmul", "params": "B=1,M=4,N=4,K=4"}, "linear"),
+        ({"category": "conv"}, "linear"),
+        ({"category": "attention"}, "linear"),
+        ({"category": "softmax"}, "softmax"),
+        ({"category": "norm"}, "norm"),
+        ({"category": "rnn"}, "norm"),
+        ({"category": "optimizer"}, "elementwise"),
+        ({"category": "sort"}, "elementwise"),
+        ({"category": "fft"}, None),
+        ({"category": "other"}, None),
+    ],
+)
+def test_the_kind_follows_from_the_category(fields: dict[str, str], kind: str | None) -> None:
+    kernels = canonical("kernels", USUAL | {"kernel_id": 0, "start_ns": 5} | fields)
+    rows = Rows.of({"kernels": kernels, "copies": canonical("copies")})
+
+    assert rows.work.kind.tolist() == [-1 if kind is None else KINDS.index(kind)]
+    assert not rows.work.is_kept.any()
+
+
+def test_convolutions_do_what_their_algorithm_needs() -> None:
+    names = [
+        "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "implicit_convolve_sgemm",
+        "cudnn::winograd_nonfused::winogradForwardData4x4", "volta_sgemm_64x64_nt",
+    ]  # fmt: skip
+    kernels = canonical(
+        "kernels",
+        *(
+            USUAL
+            | {"kernel_id": at, "start_ns": at, "category": "conv", "kernel": name}
+            | {"flops": 8000, "params": "N=1,window=3x3", "cost_op_id": min(at, 2)}
+            for at, name in enumerate(names)
+        ),
+    )
+
+    work = Rows.of({"kernels": kernels, "copies": canonical("copies")}).work
+
+    # F(4×4, 3×3) needs 36 products for 16 outputs of 9 taps; of an op all kernels share that.
+    assert work.flops.tolist() == [2000, 8000, 2000, 2000]
+
+
+def test_links_and_hosts_keep_their_times() -> None:
+    kernels = canonical("kernels", USUAL | {"kernel_id": 0, "start_ns": 9, "category": "comm"})
+    copies = canonical(
+        "copies",
+        *(
+            USUAL
+            | {"kernel_id": at, "start_ns": at, "category": name, "copy_kind": kind, "flops": None}
+            for at, (name, kind) in enumerate(
+                [("memcpy", "h2d pinned"), ("memcpy", "d2d"), ("memset", None), ("memcpy", None)], 1
+            )
+        ),
+    )  # fmt: skip
+
+    rows = Rows.of({"kernels": kernels, "copies": copies})
+
+    # In order of their start: copies, then the collective.
+    assert rows.work.is_kept.tolist() == [True, False, False, True, True]
+    assert rows.work.flops[:4].tolist() == [0, 0, 0, 0]
+    assert rows.only(rows.work.is_kept).table["kernel_id"].to_pylist() == [1, 4, 0]
