@@ -12,7 +12,7 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 
 VENV := .venv
 RUN := $(VENV)/bin/
-BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost \
+BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost serving \
               perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
 # What is installed is made from them: what changes in one of them is installed anew.

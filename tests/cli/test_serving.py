@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyprof2.cli import main
-from tests.kineto_events import annotation, launched, trace
+from tests.kineto_events import annotation, copy, launch, launched, trace
 from tests.serving_events import Call, gpt_oss, gpt_oss_layers, step_events
 
 if TYPE_CHECKING:
@@ -120,6 +120,20 @@ def test_idle_time_is_of_the_phase_whose_work_ends_it(
     assert times["decode"] == 1_000_000
     assert times["outside"] >= 910_000
     assert "prefill" not in times or times["prefill"] <= 100_000
+
+
+def test_idle_time_before_a_kernel_is_not_of_the_copy_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace(
+        tmp_path / "copy.json", annotation(PREFILL, 1000, 100), launch(1010, 1),
+        copy(1100, 100, 1, name="Memcpy HtoD (Pageable -> Device)"),
+        annotation(DECODE.format(n=2, k=22), 1200, 100), launched(1210, 2, at=1500, dur=100),
+    )  # fmt: skip
+
+    rows = _json(capsys, "idle", path, "--by", "phase")
+
+    assert {row["phase"]: row["time_ns"] for row in rows}["decode"] == 300_000
 
 
 def test_two_runs_are_compared_by_token_of_a_phase(
