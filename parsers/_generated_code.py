@@ -192,7 +192,9 @@ class _Reader:
                 self._note(line)
                 continue
             if _BRANCH.match(line):
-                return self._has_no_launch(at)
+                # A branch that starts nothing, nor what follows it: else it is no sequence.
+                rest = self._lines[at : at + 400]
+                return not any(p.match(own) for own in rest for p in (_KERNEL, _PLAIN, _CALL))
             part = _PARTITION.match(line)
             if part is not None and function == "call":
                 name = part[2] or f"partition_{part[1]}"
@@ -207,11 +209,6 @@ class _Reader:
         if said is not None:
             names = [each.strip() for each in said[1].split(",")]
             self._originals = tuple(f"aten::{n[5:]}" for n in names if n.startswith("aten."))
-
-    def _has_no_launch(self, at: int) -> bool:
-        """Return whether a branch, and what follows it, starts nothing: else it is no sequence."""
-        rest = self._lines[at : at + 400]
-        return not any(p.match(line) for line in rest for p in (_KERNEL, _PLAIN, _CALL))
 
     def _add_line(self, at: int, line: str) -> None:
         kernel = _KERNEL.match(line) or _PLAIN.match(line)

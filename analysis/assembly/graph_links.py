@@ -242,10 +242,13 @@ class GraphLinks:
         count = np.cumsum(new)
         work = work_of(table, ~found.is_kernel[rows], int_column(table, "bytes", -1))
         nodes = self.templates.nodes
+        # The number of the graph, which stands above that of the node in it, is another one for each
+        # executable; 0: no id is recorded.
+        node_id = int_column(table, "graph_node_id", 0)
         return _Replays(
             rows, first, length, launch[first], nodes.codes("kernel", work.word),
             nodes.codes("size", work.size), work.is_copy, count - np.repeat(count[first], length),
-            _node_numbers(int_column(table, "graph_node_id", 0)),
+            np.where(node_id > 0, (node_id & 0xFFFF_FFFF) + 1, 0),
         )  # fmt: skip
 
     @staticmethod
@@ -454,14 +457,6 @@ class GraphLinks:
         columns["recompute"] = pa.array(recompute > 0, mask=recompute == NO_ID)
         columns["stack_id"] = int_array(self.numbers("stack_id"), NO_ID)
         return pa.table(columns)
-
-
-def _node_numbers(node_id: Int) -> Int:
-    """Return the numbers of nodes in their graphs, from 1; 0 where no id is recorded.
-
-    The number of the graph, which stands above them, is another one for each executable.
-    """
-    return np.where(node_id > 0, (node_id & 0xFFFF_FFFF) + 1, 0)
 
 
 def _lost_after(agreed: Agreed) -> Int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyprof2.recording import CodeLaunch, CompiledGraph
 
@@ -105,7 +105,8 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         elif is_written(launch):
             # A product that it prepares the inputs of is the work of another launch.
             listed = tuple(name for name in listed if name not in called) or listed
-        nodes, evidence = _without_views(graph.nodes, listed), "listed"
+        work = tuple(name for name in listed if not graph.nodes[name].takes_view)
+        nodes, evidence = work or listed, "listed"
         held = [graph.buffers.get(name) for name in launch.writes or ()]
         results = [name for name in held if name is not None]
         if len(listed) > 1 and results and len(results) == len(held):
@@ -137,11 +138,6 @@ def _called_node(graph: CompiledGraph, launch: CodeLaunch) -> str | None:
     if len(same) == 1:
         return same[0]
     return listed[0] if len(listed) == 1 else None
-
-
-def _without_views(nodes: Mapping[str, object], listed: tuple[str, ...]) -> tuple[str, ...]:
-    work = tuple(name for name in listed if not getattr(nodes[name], "takes_view"))  # noqa: B009
-    return work or listed
 
 
 def _computed(graph: CompiledGraph, results: Sequence[str], written: set[str]) -> set[str]:

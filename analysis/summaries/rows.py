@@ -311,7 +311,9 @@ def op_calls(ops: pa.Table, signatures: pa.Table) -> pa.Table:
         "kernel_id": pa.array(np.arange(ops.num_rows)),
         "dur_ns": ops["self_ns"],
         **dict.fromkeys(("kernel", "kernel_short"), ops["op"]),
-        "device_type": _constant("cpu", ops.num_rows),
+        "device_type": pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(ops.num_rows, np.int32)), pa.array(["cpu"])
+        ),
         "cost_op_id": ops["op_id"],
         "op_time_ns": ops["dur_ns"],
         "link": pc.fill_null(_texts(ops, "link"), "self").dictionary_encode(),
@@ -341,7 +343,3 @@ def is_engine(op: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def _texts(table: pa.Table, name: str) -> pa.ChunkedArray:
     return table[name].cast(pa.string())
-
-
-def _constant(text: str, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))

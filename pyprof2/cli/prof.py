@@ -206,7 +206,12 @@ def run(args: argparse.Namespace) -> None:
         from pyprof2.reports import totals
 
         totals.show(loaded, query)
-    elif by_serving or (args.by == ["step"] and has_no_choice(args) and _is_of_server(loaded)):
+    elif by_serving or (
+        args.by == ["step"]
+        and has_no_choice(args)
+        and not loaded.summary.get("steps")
+        and loaded.is_of_server
+    ):
         from pyprof2.reports.serving import ServingQuery, show_serving
 
         rank = query.selection["rank"]
@@ -216,11 +221,6 @@ def run(args: argparse.Namespace) -> None:
         show_serving(loaded, asked, query.target)
     else:
         show(loaded, query, quiet=args.quiet)
-
-
-def _is_of_server(loaded: Run) -> bool:
-    """Whether the only steps of a recording are those of an inference server."""
-    return not loaded.summary.get("steps") and loaded.is_of_server
 
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.watch.daemon import Daemon
-    from pyprof2.watch.recording import OnDemandRecording, Settings, Wanted
+    from pyprof2.watch.recording import OnDemandRecording, Wanted, WatchSettings
 
 _EXAMPLES: Final = """examples:
   eval "$(pyprof2 watch --env)"; torchrun --nproc-per-node 4 train.py
@@ -231,11 +231,11 @@ def _list(args: argparse.Namespace) -> None:
     _say(args, "next: pyprof2 watch")
 
 
-def _asked(args: argparse.Namespace) -> tuple[Wanted, Settings]:
-    from pyprof2.watch.recording import Settings, Wanted
+def _asked(args: argparse.Namespace) -> tuple[Wanted, WatchSettings]:
+    from pyprof2.watch.recording import Wanted, WatchSettings
 
     start = None if args.at is None else args.at()
-    return Wanted(tuple(args.pid), args.name, args.job), Settings(
+    return Wanted(tuple(args.pid), args.name, args.job), WatchSettings(
         duration_ms=round(1000 * args.duration), steps=args.steps, start=start,
         shapes=not args.no_shapes, stack=args.with_stack, memory=args.memory,
         patience_s=args.patience,

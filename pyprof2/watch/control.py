@@ -13,7 +13,7 @@ from textwrap import shorten
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import CaptureError, Pyprof2Error
-from pyprof2.watch.recording import Settings, Wanted
+from pyprof2.watch.recording import Wanted, WatchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +120,7 @@ def _serve_one(daemon: Daemon, connection: socket.socket, say: Callable[[str], N
                 _write(lines, {"processes": [row(each) for each in daemon.listed()]})
                 return
             wanted = Wanted(**asked["wanted"] | {"pids": tuple(asked["wanted"]["pids"])})
-            options, output = Settings(**asked["options"]), Path(asked["output"])
+            options, output = WatchSettings(**asked["options"]), Path(asked["output"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             _write(lines, {"error": f"not a request: {error}"})
             return

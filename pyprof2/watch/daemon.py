@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import CaptureError
 from pyprof2.watch.jobs import AskingProcess, why_not
-from pyprof2.watch.recording import POLL_S, OnDemandRecording, Settings, Wanted
+from pyprof2.watch.recording import POLL_S, OnDemandRecording, Wanted, WatchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -94,7 +94,7 @@ class Daemon:
         return [self.processes[pid] for pid in sorted(self.processes)]
 
     def record(
-        self, wanted: Wanted, options: Settings, output: Path, report: Report = lambda _: None
+        self, wanted: Wanted, options: WatchSettings, output: Path, report: Report = lambda _: None
     ) -> OnDemandRecording:
         """Record all processes that are wanted at one instant, and return what became of each.
 
@@ -130,7 +130,7 @@ class Daemon:
     def _steps_meanwhile(self, process: AskingProcess, output: Path) -> int:
         """Return how many steps a job makes while all its processes ask several times over."""
         asked = Wanted(pids=(process.pid,))
-        probe = self._record(asked, Settings(steps=2, shapes=False), output / ".steps")
+        probe = self._record(asked, WatchSettings(steps=2, shapes=False), output / ".steps")
         (part,) = probe.parts.values()
         seconds = part.window[1] / 2 if part.window else 0.0
         if part.trace is not None:
@@ -139,7 +139,7 @@ class Daemon:
         return max(1, math.ceil(_SPREAD_STEPS / seconds)) if seconds > 0 else 1
 
     def _record(
-        self, wanted: Wanted, options: Settings, output: Path, report: Report = lambda _: None
+        self, wanted: Wanted, options: WatchSettings, output: Path, report: Report = lambda _: None
     ) -> OnDemandRecording:
         recording = self._recording = OnDemandRecording(wanted, options, output)
 

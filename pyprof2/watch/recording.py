@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
         )
 
 
-class Settings(NamedTuple):
+class WatchSettings(NamedTuple):
     """The settings of a recording.
 
     Attributes:
@@ -143,7 +143,7 @@ class OnDemandRecording:
         busy: the processes that fit and were recording already.
     """
 
-    def __init__(self, wanted: Wanted, options: Settings, output: Path) -> None:
+    def __init__(self, wanted: Wanted, options: WatchSettings, output: Path) -> None:
         """Prepare; nothing is written before the first process takes part.
 
         Raises:

@@ -15,7 +15,7 @@ from pyprof2.watch import control
 from pyprof2.watch import recording as recordings
 from pyprof2.watch.daemon import Daemon
 from pyprof2.watch.datagrams import Endpoint
-from pyprof2.watch.recording import Settings, Wanted
+from pyprof2.watch.recording import Wanted, WatchSettings
 from tests.watch.jobs_of_tests import STAND_IN, TRAINING, running, socket_folder
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-SHORT = Settings(duration_ms=10, patience_s=0.5)
+SHORT = WatchSettings(duration_ms=10, patience_s=0.5)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_why_nothing_is_recorded(daemon: Daemon, sockets: Path, tmp_path: Path) 
 
 def test_begin_too_soon_is_refused(daemon: Daemon, tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="begin at least 10 s ahead"):
-        daemon.record(Wanted(), Settings(start=time.time() + 5), tmp_path / "out")
+        daemon.record(Wanted(), WatchSettings(start=time.time() + 5), tmp_path / "out")
 
 
 @pytest.mark.usefixtures("soon")
@@ -163,7 +163,7 @@ def test_real_job_is_recorded_as_by_its_own_profiler(
     """Ops per step equal those of torch.profiler in a program of the same model."""
     environment = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(sockets)}
     with running("-c", TRAINING, "60", **environment) as child:
-        found = daemon.record(Wanted(), Settings(steps=4), tmp_path / "out")
+        found = daemon.record(Wanted(), WatchSettings(steps=4), tmp_path / "out")
     assert [part.error for part in found.parts.values()] == [None]
     assert list(found.parts) == [child.pid]
     (folder,) = found.folders()
