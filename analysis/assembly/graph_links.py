@@ -242,8 +242,8 @@ class GraphLinks:
         count = np.cumsum(new)
         work = work_of(table, ~found.is_kernel[rows], int_column(table, "bytes", -1))
         nodes = self.templates.nodes
-        # The number of the graph, which stands above that of the node in it, is another one for each
-        # executable; 0: no id is recorded.
+        # The number of the graph, above that of the node in it, is another one for each executable;
+        # 0: no id is recorded.
         node_id = int_column(table, "graph_node_id", 0)
         return _Replays(
             rows, first, length, launch[first], nodes.codes("kernel", work.word),

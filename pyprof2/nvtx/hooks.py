@@ -21,6 +21,7 @@ from pyprof2.nvtx.collective_marks import CollectiveMarks
 from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.internals import (
     NO_TASK,
+    add_metadata,
     allow_disabling_saved_hooks,
     current_task,
     hide_frame,
@@ -231,7 +232,7 @@ def hook_profiler(
         # Ops that other threads call until it has ended have no places.
         found = session.take_rows()
         if found is not None:
-            torch.autograd._add_metadata_json(MEMBER, found)  # type: ignore[attr-defined]  # noqa: SLF001
+            add_metadata(MEMBER, found)
         return disable()
 
     def stopped(stop: Callable[[], None]) -> None:

@@ -60,6 +60,9 @@ RecordFunction: Final[Callable[[str], Any]] = _C._profiler._RecordFunctionFast
 """A context manager: a range in the trace of a running torch.profiler. It is no op, so tracing
 never sees it."""
 
+add_metadata: Final[Callable[[str, str], None]] = getattr(_C._autograd, "_add_metadata_json")  # noqa: B009 -- untyped
+"""Adds a member, as JSON, to the trace of the torch.profiler that runs."""
+
 NO_TASK: Final = -1
 
 _NO_COLLECTIVES: Final = ("check_for_nan",)

@@ -533,9 +533,8 @@ class ObservedSession(AnnotationSession):
         found = self._asked.places_of(sites.tolist())
         known = {place: None for place in found if place is not None}
         number = {place: at for at, place in enumerate(known)}
-        places = np.array([-1 if place is None else number[place] for place in found] or [-1])[
-            site.reshape(-1)
-        ]
+        of_site = [-1 if place is None else number[place] for place in found]
+        places = np.array(of_site or [-1])[site.reshape(-1)]
         ids = rows[:, 0]
         keep = np.flatnonzero((places >= 0) & (ids > 0))[:ROWS_AT_MOST]
         keep = keep[np.argsort(ids[keep], kind="stable")]

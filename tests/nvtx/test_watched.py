@@ -7,6 +7,7 @@ from __future__ import annotations
 import cProfile
 import json
 import sys
+import sysconfig
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,9 +124,9 @@ def test_ops_have_the_same_markers_beside_another_watcher(watch: str) -> None:
 
 
 def test_python_without_a_gil_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = observers.sysconfig.get_config_var
+    real = sysconfig.get_config_var
     monkeypatch.setattr(
-        observers.sysconfig, "get_config_var", lambda n: 1 if n == "Py_GIL_DISABLED" else real(n)
+        sysconfig, "get_config_var", lambda n: 1 if n == "Py_GIL_DISABLED" else real(n)
     )
 
     with pytest.raises(observers._Unusable, match="without a GIL"):
