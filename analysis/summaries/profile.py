@@ -356,6 +356,7 @@ class Sums:
         *,
         fold_numbers: bool = False,
         means: Sequence[str] = (),
+        owners: bool = False,
     ) -> pa.Table:
         """Return one row for every key along the axes `by`.
 
@@ -371,6 +372,7 @@ class Sums:
                 that those that differ in numbers alone are one; of layers, for those that count
                 them.
             means: which of `MEANS` to give too.
+            owners: give `OF_OWNERS` also where no kernel works for several keys.
 
         Returns:
             The key columns, named as in the rows, then `SUMMARY_COLUMNS`, `MORE_COLUMNS` and the
@@ -390,11 +392,13 @@ class Sums:
         parts = (measured, self._more(own, count), self._means(own, count, means))
         found = pa.table(keys | {n: a for part in parts for n, a in part.items()})
         if len(by) == 1 and by[0] in OWNED:
-            found = self._with_owners(found, AXES[by[0]], depth)
+            found = self._with_owners(found, AXES[by[0]], depth, always=owners)
         step = int_column(found, "step", _FAR) if by[0] == "step" else None
         return found.take(pa.array(order_shown(found["time_ns"].to_numpy(), step)))
 
-    def _with_owners(self, found: pa.Table, column: str, depth: int | None) -> pa.Table:
+    def _with_owners(
+        self, found: pa.Table, column: str, depth: int | None, *, always: bool
+    ) -> pa.Table:
         """Return sums with `OF_OWNERS`, and a row for each owner that shares all its kernels."""
         key = self._chosen_key(column)
         time = added(self.columns["time_ns"][self.chosen], key.codes + 1, len(key.domain) + 1)
@@ -409,6 +413,8 @@ class Sums:
                 sets.add(shared_text(list(owners)))
                 for owner in owners:
                     shared[owner] = shared.get(owner, 0) + int(time[number + 1])
+        if not sets and not always:
+            return found
         known = found[column].to_pylist()
         others = sorted(shared.keys() - set(known))
         none = dict.fromkeys(("count", "op_calls", "time_ns"), [0] * len(others))

@@ -298,6 +298,11 @@ class Run(Displayed):
         return self._tables.frame("graph_nodes")
 
     @property
+    def kernel_parts(self) -> pd.DataFrame:
+        """One row per node of a compiled graph whose work a kernel does."""
+        return self._tables.frame("kernel_parts")
+
+    @property
     def source_roots(self) -> list[str]:
         """The folders of the user's own code, the longest first."""
         return self._tables.source_roots

@@ -16,7 +16,6 @@ from pyprof2.analysis.summaries.profile_columns import (
     OF_MODULES,
     OF_OWNERS,
     SUMMARY_COLUMNS,
-    has_shared,
 )
 from pyprof2.reports import notes
 from pyprof2.reports.heading import heading
@@ -143,13 +142,11 @@ class Profile:
 
     def _summed(self, axes: Sequence[str]) -> Listed:
         query = self.query
-        found = self.sums.summarize(
-            axes, query.depth, fold_numbers=query.fold_numbers, means=query.means
-        )
-        names = [each.name for each in OF_OWNERS if each.name in found.column_names]
         asked = {*query.columns, *(key.column for key in query.sort)}
-        if not asked.intersection(names) and not has_shared(found.select(names).to_pydict()):
-            found = found.drop_columns(names)
+        found = self.sums.summarize(
+            axes, query.depth, fold_numbers=query.fold_numbers, means=query.means,
+            owners=not asked.isdisjoint(each.name for each in OF_OWNERS),
+        )  # fmt: skip
         if query.is_of_calls:
             from pyprof2.analysis.summaries.profile import frame
 
