@@ -229,6 +229,31 @@ def test_a_call_whose_kernels_captures_dispute_has_no_counts(tmp_path: Path) -> 
     assert found(run, "op", "flops", "call_id") == [("aten::mm", None, None)] * 2
 
 
+def test_of_captures_that_fit_alike_those_of_the_replays_sizes_were_replayed(
+    tmp_path: Path,
+) -> None:
+    other = capture(20, NET, layer="Other_0")
+    for event in other:
+        if "grid" in event.get("args", {}):
+            event["args"]["grid"] = [8, 1, 1]
+
+    run = load_events(
+        tmp_path, capture(0, NET, layer="Net_0"), other,
+        replay(100, 1, names(NET), grid=[4, 1, 1], block=[64, 1, 1]),
+    )  # fmt: skip
+
+    assert found(run, "layer") == ["Net_0"] * 3
+
+
+def test_a_capture_that_is_named_comes_before_one_in_the_recording_itself(tmp_path: Path) -> None:
+    path = trace(tmp_path / "capture.json", capture(0, NET, layer="Named_0"))
+    recording = trace(tmp_path, capture(0, NET, layer="Own_0"), replay(100, 1, names(NET)))
+
+    run = load(parse(recording, captures=[path]))
+
+    assert found(run, "layer") == ["Named_0"] * 3
+
+
 def test_captures_of_one_range_are_replayed_in_turn(tmp_path: Path) -> None:
     captures = [capture(20 * at, NET, layer=f"Piece{at}_0") for at in range(4)]
     first = capture(80, [*NET, LINEAR], layer="Last_0")
@@ -457,7 +482,7 @@ def test_of_equal_neighbours_in_which_a_size_differs_none_is_known(tmp_path: Pat
 def test_a_warm_up_in_another_order_lends_no_names(tmp_path: Path) -> None:
     run = load_events(
         tmp_path, _eager(0, 100, 3), capture(50, [RELU, LINEAR, SUM], named=False),
-        replay(1000, 1, names([RELU, LINEAR, SUM])),
+        replay(1000, 1, names(NET)),
     )  # fmt: skip
 
     assert found(run, "link")[-3:] == ["graph"] * 3
@@ -612,6 +637,28 @@ def test_without_names_calls_that_are_alike_run_the_same_kernel(tmp_path: Path) 
     )  # fmt: skip
 
     assert set(found(run, "link", "op")) == {("graph", None)}
+
+
+@pytest.mark.parametrize("kind", ["streams", "a copy"])
+def test_without_names_kinds_and_streams_must_be_the_captures(kind: str, tmp_path: Path) -> None:
+    events = replay(1000, 1, names(GUARDED), streams=(7, 8) if kind == "streams" else (7,))
+    if kind == "a copy":
+        events[5] = copy(1018, 1, 1, name="Memcpy DtoD", bytes=64)
+
+    run = load_events(tmp_path, capture(0, GUARDED, named=False), events)
+
+    assert set(found(run, "link", "op")) == {("graph", None)}
+
+
+def test_a_kernel_by_which_the_runtime_copies_is_a_copy(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, launch(0, 9, name=BEGIN, dur=0.1), op("aten::copy_", 1, 2),
+        complete("cuda_runtime", "hipMemcpyAsync", 1.5, 0.1, args={"correlation": 77}),
+        op("aten::mm", 4, 2), captured(5, "gemm"), launch(8, 10, name=END, dur=0.1),
+        replay(100, 1, ["__amd_rocclr_copyBuffer.kd", "gemm"]),
+    )  # fmt: skip
+
+    assert found(run, "op") == ["aten::copy_", "aten::mm"]
 
 
 PIECES = [GUARDED[:5], [*GUARDED[2:5], *GUARDED[:2]]]

@@ -138,6 +138,8 @@ def test_streams_that_do_the_same_are_not_told_apart() -> None:
     assert found is not None
     assert [each.tolist() for each in found] == [[-1, -1], [4], [-1, -1]]
     assert by_stream([np.array([1, 2]), np.array([1, 2])], np.arange(5), stream, words) is None
+    other = [np.array([1, 2]), np.array([7]), np.array([7])]
+    assert by_stream(other, np.arange(5), stream, words) is None
 
 
 def test_a_run_in_which_a_size_differs_is_not_told() -> None:
