@@ -14,19 +14,21 @@ SEPARATOR: Final = " / "
 """The text between the names of ranges inside one another."""
 OWNED: Final = ("op", "layer", "source")
 """The axes along which a kernel of compiled code may have several keys."""
-_OWNERS: Final = "\n"
+_OWNERS: Final = "\x1f"
+"""The character before each owner of what has several; no name begins with it."""
 _SHARED: Final = "(shared: "
-"""The text between the owners of what has several; none of them has a line break."""
 
 
 def join_owners(owners: Sequence[str]) -> str | None:
     """Return the text that stands for several owners of one kernel; None for one, or none."""
-    return _OWNERS.join(sorted(owners, key=_place)) if len(owners) > 1 else None
+    if len(owners) < 2:
+        return None
+    return "".join(_OWNERS + owner for owner in sorted(owners, key=_place))
 
 
 def split_owners(text: str) -> list[str]:
     """Return the owners that a text stands for: itself, where it is just one."""
-    return text.split(_OWNERS)
+    return text[1:].split(_OWNERS) if text.startswith(_OWNERS) else [text]
 
 
 def _place(owner: str) -> tuple[str, int]:

@@ -201,7 +201,11 @@ class RunProfile:
         keys = [AXES[axis] for axis in axes]
         sums = self.sums(keys, means, selection)
         found = frame(sums.summarize(axes, depth, fold_numbers=fold_numbers, means=means))
-        owners = [c.name for c in OF_OWNERS] if has_shared(dict(found)) else []
+        owners = (
+            [c.name for c in OF_OWNERS]
+            if has_shared(found[found.columns.intersection(["shared_ns"])].dropna())
+            else []
+        )
         found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *owners, *means]]
         if len(columns) == len(means):
             return found

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 _GC_OBJECTS: Final = 100_000
 """After so many new objects the garbage collector looks at them."""
 _EXAMPLES: Final = """examples:
-  pyprof2 parse net.json.gz                        writes net.pyprof2
+  pyprof2 parse net.nsys-rep --source-root ~/net   your lines are below ~/net
   pyprof2 parse traces/ -o job.pyprof2 --jobs 4    a file for each rank
-  pyprof2 parse decode.json.gz --capture bs32.json.gz    what its graphs were captured from
-  pyprof2 parse net.nsys-rep --source-root ~/net   your lines are below ~/net"""
+  pyprof2 parse traces/ --capture traces/eager/    what its graphs replay"""
 
 
 def add_to(commands: arguments.Commands) -> None:

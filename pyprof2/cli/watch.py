@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from pyprof2.watch.recording import OnDemandRecording, Wanted, WatchSettings
 
 _EXAMPLES: Final = """examples:
-  eval "$(pyprof2 watch --env)"; torchrun --nproc-per-node 4 train.py
-                                       a job that can be recorded while it runs
-  pyprof2 watch --list                 which jobs ask
-  pyprof2 watch                        record 2 s of all of them, and show the profile
+  pyprof2 watch --env                   variables for the shell of a job
+  pyprof2 watch --list                  which jobs ask
+  pyprof2 watch                         record 2 s of all, show the profile
   pyprof2 watch --pid 4711 --steps 3 -o slow
-  pyprof2 watch --at 14:30:00          the same on each host: all begin together
-  pyprof2 watch --every 10m --keep 24  a recording every ten minutes; says what became slower
-  pyprof2 watch --serve                stays; pyprof2 watch --trigger records from another shell"""
+  pyprof2 watch --at 14:30:00           on each host: all begin together
+  pyprof2 watch --every 10m --keep 24   says what became slower
+  pyprof2 watch --serve                 stays, for --trigger in another shell"""
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)")

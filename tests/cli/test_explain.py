@@ -92,7 +92,7 @@ def test_json_holds_the_same_as_data(invoke: Callable[..., Any], trace: Path) ->
 
     assert list(facts) == [
         "rank", "reference", "kernel", "op", "link", "node", "range", "pair", "cost",
-        "communication", "sharing", "tensor_core", "roof",
+        "communication", "sharing", "tensor_core", "roof", "parts",
     ]  # fmt: skip
     assert facts["kernel"] is None
     assert facts["cost"]["flops"] == 1024

@@ -325,7 +325,7 @@ def test_lines_of_a_tree_are_those_that_places_have(tmp_path: Path) -> None:
 
     train_gpt()  # torch imports the rest of itself
 
-    def lines(path: Path) -> list[tuple[str, object]]:
+    def lines(path: Path) -> list[tuple[str, Any]]:
         ops = ops_of(path)
         own = ops[(ops["direction"] == "forward") & (ops["depth"] == 0)]
         return list(zip(own["op"], own["source"], strict=True))

@@ -88,7 +88,9 @@ def lists(scanner: str, *events: Event | list[Event]) -> dict[str, dict[str, lis
 def test_every_group_has_the_columns_that_the_builder_reads(scanner: str) -> None:
     whole = [complete("mtia_ccp_events", "pe_exe", 9, 1), *EVERY_GROUP]
     halves = [event | {"ph": "B"} for event in whole if event["ph"] == "X"]
-    found = groups(scanner, EVERY_GROUP, whole[:1], halves, {"ph": "E", "ts": 4})
+    of_device = complete("gpu_user_annotation", "forward", 3, 1, pid=0, args={"External id": 5})
+    rare = [whole[0], of_device]
+    found = groups(scanner, EVERY_GROUP, rare, halves, {"ph": "E", "ts": 4})
 
     assert list(found)[:13] == [
         "op", "annotation", "python", "launch", "kernel", "memcpy", "memset", "overhead", "wait",

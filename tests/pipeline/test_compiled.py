@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from pyprof2 import load, parse
+from pyprof2.analysis.axes import split_owners
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def test_times_add_up_and_those_of_several_are_a_row_of_their_own(run: Run, axis
     assert (others["alone_ns"] == others["time_ns"]).all()
     expected: Counter[str] = Counter()
     for owners, time in zip(several[f"shared_{axis}"], several["dur_ns"], strict=True):
-        for owner in str(owners).split("\n"):
+        for owner in split_owners(str(owners)):
             expected[owner] += time
     assert {k: v for k, v in others["shared_ns"].items() if v} == expected
 
@@ -235,7 +236,9 @@ def test_calls_of_triton_kernels_are_found_in_the_code_of_the_log(h200: Run) -> 
     text = (FOLDER / "h200.txt").read_text().split("\n")
     for row in rows[rows["kernel"].str.startswith("triton_")].to_dict("records"):
         owners = row["source"] if pd.notna(row["source"]) else row["shared_source"]
-        code = " ".join(text[int(line.rpartition(":")[2]) - 1] for line in str(owners).split("\n"))
+        code = " ".join(
+            text[int(line.rpartition(":")[2]) - 1] for line in split_owners(str(owners))
+        )
         name = row["kernel"]
         assert ("gelu" not in name) or ("gelu" in code), (name, code)
         assert ("layer_norm" not in name) or ("norm" in code), (name, code)
