@@ -234,7 +234,7 @@ def _vllm_detailed(found: re.Match[str]) -> Batch:
 
 def _sglang(found: re.Match[str]) -> Batch:
     mode, requests = found[1], int(found[2])
-    number = {name: int(text) for name, text in re.findall(r"(\w+)=(\d+)", found[3])}
+    number = {name: int(text) for name, text in re.findall(r"\b(\w+)=(\d+)", found[3])}
     phase = _MODES.get(mode)
     c_req = {PREFILL: requests, DECODE: 0, VERIFY: 0, IDLE: 0}.get(phase or "", number.get("c"))
     g_req = {PREFILL: 0, DECODE: requests, VERIFY: requests, IDLE: 0}.get(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pyprof2.analysis.hardware.kernel_names import bounded
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -72,10 +73,10 @@ _BY_CATEGORY: Final = {
 }  # fmt: skip
 _FIRST: Final = ("comm", "attention")
 """Categories that say more than a name."""
-_SPLIT: Final = re.compile(r"split_?k.*reduce|reduce.*split_?k|PostGSU", re.IGNORECASE)
+_SPLIT: Final = bounded(r"split_?k.*reduce|reduce.*split_?k|PostGSU", re.IGNORECASE)
 """Kernels that add up the parts of the product before them."""
 _BY_MODULE: Final = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE))
+    (kind, bounded(pattern, re.IGNORECASE))
     for kind, pattern in (
         (LM_HEAD, r"lm_?head$|logitsprocessor$"),
         (ROUTER, r"(^|\.)(gate|router)$|(moe|sparse)\w*\.replicatedlinear$"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.hardware.kernel_names import bounded
 from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.serving.batches import Batch, batch_from, batch_of
 from pyprof2.analysis.serving.generate import INPUT as GENERATE_INPUT
@@ -38,7 +39,7 @@ INPUT: Final = {
 
 OUTSIDE: Final = "outside"
 _GRAPH_LAUNCH: Final = re.compile(r"GraphLaunch")
-_BLOCKING_COPY: Final = re.compile(r"Memcpy(?!.*Async)|memcpy(?!.*Async)")
+_BLOCKING_COPY: Final = bounded(r"[Mm]emcpy(?!.*Async)")
 _NONE: Final = -1
 _OF_DEVICES: Final = "device annotation"
 _NOT_OF_HOST: Final = ("python", "module", _OF_DEVICES)
