@@ -113,11 +113,6 @@ OF_OWNERS: Final = (
 """Columns of sums along axis `op`, `layer` or `source` alone, where kernels have several."""
 
 
-def has_shared(sums: Mapping[str, Any]) -> bool:
-    """Return whether sums along one axis are of any kernel that does the work of several."""
-    return any(value is not None and value > 0 for value in sums.get("shared_ns", ()))
-
-
 MEANS: Final = (
     Column("blocks_per_sm", pa.float64(), "Mean of the kernels, weighted with their time."),
     Column("occupancy_pct", pa.float64(), "Mean of the kernels, weighted with their time.", "%"),

@@ -189,7 +189,6 @@ class RunProfile:
             SUMMARY_COLUMNS,
             asked_columns,
             check_axes,
-            has_shared,
         )
         from pyprof2.tables import PROFILE_COLUMNS
 
@@ -201,11 +200,9 @@ class RunProfile:
         keys = [AXES[axis] for axis in axes]
         sums = self.sums(keys, means, selection)
         found = frame(sums.summarize(axes, depth, fold_numbers=fold_numbers, means=means))
-        owners = (
-            [c.name for c in OF_OWNERS]
-            if has_shared(found[found.columns.intersection(["shared_ns"])].dropna())
-            else []
-        )
+        # Only recordings of compiled code have kernels that do the work of several.
+        is_shared = "shared_ns" in found and bool((found["shared_ns"].fillna(0) > 0).any())
+        owners = [c.name for c in OF_OWNERS] if is_shared else []
         found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *owners, *means]]
         if len(columns) == len(means):
             return found
