@@ -169,5 +169,6 @@ def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int)
     ranges = ranges_at(recording, threads, rows).named(lambda text: text.endswith(_COMPILING))
     thread = threads.number(recording.read("ops", ["pid", "tid"], row))
     traced = ranges.nest().holds(thread, start[row])
-    recording.skipped[TRACED_OPS] += int(traced.sum())
+    if traced.any():
+        recording.skipped[TRACED_OPS] += int(traced.sum())
     return row[~traced]
