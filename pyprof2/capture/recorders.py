@@ -34,7 +34,7 @@ from pyprof2.nvtx.internals import (
     forget_profiler,
     profiler_starts,
 )
-from pyprof2.nvtx.observers import LACKS_LINES, observer
+from pyprof2.nvtx.observers import LACKS_LINES, callbacks_cleared, observer
 from pyprof2.nvtx.replacing import replace
 from pyprof2.nvtx.sources import script_folder
 
@@ -297,11 +297,14 @@ class TorchRecorder:
 
     def _forget(self) -> None:
         """Leave a forked process as if there were no recorder."""
+        was_recording = self._profiler is not None
         self._profiler, self.is_over = None, True
         self._undo.close()
         if signal.getsignal(signal.SIGTERM) == self._end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        forget_profiler()
+        if was_recording:
+            forget_profiler()
+            callbacks_cleared()
 
 
 def add_places(plain: Path, path: Path, places: PlacesById) -> None:

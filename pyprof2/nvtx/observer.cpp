@@ -1371,6 +1371,12 @@ PyObject* py_stop(PyObject*, PyObject* forked) {
   Py_RETURN_NONE;
 }
 
+/* cleared(): somebody took all callbacks of torch away. */
+PyObject* py_cleared(PyObject*, PyObject*) {
+  g_registered = false;
+  Py_RETURN_NONE;
+}
+
 /* forget(): let go of sites and places; their numbers are never given again. */
 PyObject* py_forget(PyObject*, PyObject*) {
   g.places.clear();
@@ -1536,6 +1542,7 @@ PyMethodDef methods[] = {
     {"activate", py_activate, METH_O, ""},
     {"note_rows", py_note_rows, METH_O, ""},
     {"stop", py_stop, METH_O, ""},
+    {"cleared", py_cleared, METH_NOARGS, ""},
     {"forget", py_forget, METH_NOARGS, ""},
     {"scope", py_scope, METH_O, ""},
     {"enter_module", (PyCFunction)(void (*)(void))py_enter_module, METH_FASTCALL, ""},

@@ -84,6 +84,12 @@ def _observer() -> Any:
     return module
 
 
+def callbacks_cleared() -> None:
+    """Let the observer, if one is loaded, register itself anew: torch has forgotten it."""
+    if _observer.cache_info().currsize and not isinstance(found := _observer(), _Unusable):
+        found.cleared()
+
+
 @functools.cache
 def _say(text: str) -> None:
     _LOG.warning("%s", text)
