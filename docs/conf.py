@@ -40,5 +40,6 @@ nitpick_ignore_regex: Final = [
     ("py:.*", r"pyprof2\.(api\.displays|api\.job\.Ranks|store\.rank_tables).*"),
     ("py:.*", r"(pandas|pd|pyarrow|pa|numpy|np|torch|nvtx)\..*"),
     ("py:.*", r"(argparse|collections|fractions|os|pathlib|types|typing)\..*"),
-    ("py:.*", r"Path|PathLike|AbstractContextManager|Any|Callable|Iterable|Iterator|Mapping|Sequence|SinkName|optional"),
+    ("py:.*", "AbstractContextManager"),
+    ("py:.*", r"Path|PathLike|Any|Callable|Iterable|Iterator|Mapping|Sequence|SinkName|optional"),
 ]
