@@ -302,9 +302,9 @@ class PredictedStep:
         """Return what the model says of a device."""
         source = self.source
         if source is None:
-            listed = self.tables.devices()
-            name = next((row["name"] for row in listed if row["name"]), "it has no name and")
-            why = f"the recorded device: {name} is not in the table of devices; --recorded-on"
+            names = [row["name"] for row in self.tables.devices() if row["name"]]
+            known = f"is {names[0]}, which the table of devices lacks" if names else "has no name"
+            why = f"the recorded device {known}: name one like it with --recorded-on"
             return OnDevice(target, None, [why])
         if target.name == source.name and not target.eta:
             target = source

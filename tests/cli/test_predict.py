@@ -92,7 +92,7 @@ def test_the_recorded_device_may_be_named(
     named = json.loads(_out(capsys, *words, "--recorded-on", "H100 SXM"))
 
     assert [row["step_ms"] for row in unknown] == [None, None]
-    assert all("A GPU is not in the table" in row["why"] for row in unknown)
+    assert all("A GPU, which the table of devices lacks" in row["why"] for row in unknown)
     assert named[0]["recorded_ms"] == named[0]["step_ms"] == 11.839
     assert named[1]["step_ms"] > 50
 
