@@ -179,7 +179,7 @@ def test_a_larger_interval_holds_more_often(training: Run) -> None:
 @pytest.mark.parametrize(
     ("fields", "target", "why"),
     [
-        pytest.param({"device": "Some GPU"}, "H100 SXM", "which the table of devices lacks", id="source"),
+        pytest.param({"device": "Some GPU"}, "H100 SXM", "the table of devices lacks", id="source"),
         pytest.param({}, "V100 PCIe", "no units for bf16", id="dtype"),
         pytest.param({"op": "aten::no_such"}, "A100 PCIe 80GB", "would be extrapolated", id="no F"),
         pytest.param({"op": "aten::_sparse_mm"}, "A100 PCIe 80GB", "sparse", id="sparse op"),
