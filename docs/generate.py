@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 EXAMPLE: Final = ROOT / "pyprof2" / "data" / "demo.json.gz"
 
+_WIDTH: Final = 110
+"""Columns of the terminal that commands run in."""
 _PART: Final = re.compile(
     r"^(\.\. generated: (?P<what>[^\n]+)\n)(?P<text>.*?)(^\.\. end generated$)",
     re.MULTILINE | re.DOTALL,
@@ -422,7 +424,12 @@ def _output(command: str) -> str:
         if program != "pyprof2":
             msg = f"not a command of ours: {command}"
             raise ValueError(msg)
-        environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+        environment = {
+            **os.environ,
+            "COLUMNS": str(_WIDTH),
+            "NO_COLOR": "1",
+            "PYTHONPATH": str(ROOT),
+        }
         done = subprocess.run(
             [sys.executable, "-m", "pyprof2", *arguments],
             capture_output=True, text=True, check=False, cwd=folder, env=environment,
@@ -431,7 +438,13 @@ def _output(command: str) -> str:
         sys.exit(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
     # Without a compiler another scanner reads the same.
     shown = done.stdout.replace("Python scanner", "compiled scanner")
-    lines = [f"$ {command}", *(line.rstrip() for line in shown.strip("\n").splitlines())]
+    # A terminal goes on in the next line where one is too long for it.
+    folded = (
+        line[at : at + _WIDTH]
+        for line in shown.strip("\n").splitlines()
+        for at in range(0, max(1, len(line)), _WIDTH)
+    )
+    lines = [f"$ {command}", *(line.rstrip() for line in folded)]
     return ".. code-block:: console\n\n" + textwrap.indent("\n".join(lines), "   ")
 
 
