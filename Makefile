@@ -12,6 +12,8 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 
 VENV := .venv
 RUN := $(VENV)/bin/
+# Windows has programs of an environment elsewhere; there only wheels are built.
+IN_VENV = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)/$(1)
 BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost serving \
               perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
@@ -36,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	test-torch in-torch \
 	check docs fuzz fuzz-native \
 	bench \
-	generate requirements dist in-dist web vscode test-vscode pictures clean
+	generate linkcheck requirements dist in-dist wheels in-wheels installed web vscode test-vscode pictures clean
 
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
@@ -48,9 +50,12 @@ help:
 	@echo 'make test-torch  the annotation with an older torch (TORCH=2.6.0), which brings gigabytes of CUDA'
 	@echo 'make check     lint, format, types, documentation'
 	@echo 'make docs      the documentation, in build/docs'
+	@echo 'make linkcheck  follow the links of the documentation; needs a network'
 	@echo 'make generate  write the generated parts of the documentation anew'
 	@echo 'make requirements  write the hashes of what CI and releases install anew'
 	@echo 'make dist      the wheel and the source archive, in dist'
+	@echo 'make installed  try them in fresh environments (TRY="python3.11 python3.13")'
+	@echo 'make wheels    the wheels of a release for this system, in wheels, with cibuildwheel'
 	@echo 'make web       build the page of a report anew, with npm'
 	@echo 'make vscode    build the extension for VS Code, editors/vscode/pyprof2.vsix, with npm'
 	@echo 'make test-vscode  test it in code-server, which is installed into ~/.cache once'
@@ -115,6 +120,9 @@ docs: $(VENV)/.annotate,test,docs
 	$(RUN)sphinx-build -n -W -b html docs build/docs
 	@echo 'build/docs/index.html'
 
+linkcheck: $(VENV)/.annotate,test,docs
+	$(RUN)sphinx-build -q -b linkcheck docs build/links
+
 generate: $(VENV)/.annotate,test,docs
 	$(RUN)python docs/generate.py
 
@@ -175,8 +183,22 @@ in-dist: | $(VENV)
 	rm -rf dist
 	$(RUN)python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
 
+# One for all Pythons from 3.11 on, for this system; on Linux in containers, which need docker.
+CIBUILDWHEEL := 4.3.5
+wheels:
+	@$(MAKE) --no-print-directory VENV='$(VENV)-wheels' in-wheels
+
+in-wheels: | $(VENV)
+	$(call IN_VENV,python) -m pip install --disable-pip-version-check 'cibuildwheel==$(CIBUILDWHEEL)'
+	$(call IN_VENV,python) -m cibuildwheel --output-dir wheels
+
+# What was built, in fresh environments: TRY='python3.11 python3.13'.
+TRY ?= $(PYTHON)
+installed:
+	'$(PYTHON)' requirements/installed.py dist $(TRY)
+
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-dist build dist *.egg-info \
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-dist $(VENV)-wheels build dist wheels *.egg-info \
 		web/node_modules editors/vscode/node_modules editors/vscode/out editors/vscode/*.vsix
 
 # The versions hold for the build backend too, of which -c says nothing: pip looks for them in one
