@@ -14,7 +14,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 # Windows has programs of an environment elsewhere; there only wheels are built.
 IN_VENV = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)/$(1)
-BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost serving \
+BENCHMARKS := startup coverage kineto_parse against_hta nsight_parse costs annotation_cost window_cost serving \
               perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
 # What is installed is made from them: what changes in one of them is installed anew.
@@ -112,7 +112,7 @@ check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
 	$(RUN)mypy
-	$(RUN)python docs/generate.py --check
+	$(RUN)python -m docs.generate --check
 	$(RUN)python -m tests.words
 	$(RUN)sphinx-build -q -n -W -b html docs build/docs
 
@@ -124,7 +124,7 @@ linkcheck: $(VENV)/.annotate,test,docs
 	$(RUN)sphinx-build -q -b linkcheck docs build/links
 
 generate: $(VENV)/.annotate,test,docs
-	$(RUN)python docs/generate.py
+	$(RUN)python -m docs.generate
 
 # npm checks each package against the hash in web/package-lock.json.
 web:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 project: Final = "pyprof2"
 author: Final = "the pyprof2 developers"
@@ -43,3 +47,18 @@ nitpick_ignore_regex: Final = [
     ("py:.*", "AbstractContextManager"),
     ("py:.*", r"Path|PathLike|Any|Callable|Iterable|Iterator|Mapping|Sequence|SinkName|optional"),
 ]
+
+
+def for_these_pages(_app: Any, path: Path, _page: str, content: list[str]) -> None:
+    """Change the links of the README where it is included: they lead from its own folder."""
+    if path.name != "README.rst":
+        return
+    text = content[0].replace(":: docs/pictures/", ":: pictures/")
+    text = re.sub(r"`([^`<]+)\s<docs/([\w-]+)\.rst>`_", r":doc:`\1 <\2>`", text)
+    # Other files are in the repository alone.
+    content[0] = re.sub(r"`([^`<]+)\s<[\w./-]+>`_", r"\1", text)
+
+
+def setup(app: Any) -> None:
+    """Have Sphinx ask for it."""
+    app.connect("include-read", for_these_pages)

@@ -1,6 +1,6 @@
 """Write the parts of the documentation that come from the code, or say which are stale.
 
-Usage: python docs/generate.py [--check]
+Usage: python -m docs.generate [--check]
 
 A generated part stands in a page between two comments::
 
@@ -8,8 +8,8 @@ A generated part stands in a page between two comments::
     .. end generated
 
 What it holds is named in the first one: one of the writers below, or, after a dollar sign, a
-command whose real output is shown. Commands run in a folder of their own, on the recording
-that the package ships, so that their output is the same everywhere. With `--check` nothing is
+command whose real output is shown. Commands run on the recordings of `examples.py`, so that their
+output is the same everywhere. With `--check` nothing is
 written, and the exit code is 1 if a part is not what the code gives now.
 """
 
@@ -17,17 +17,13 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import re
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from docs.examples import WIDTH, output
 from pyprof2.analysis.costs import registry
 from pyprof2.analysis.hardware.devices import DEVICES
 from pyprof2.analysis.hardware.tensor_core import RULES, RULES_VERSION
@@ -63,10 +59,7 @@ if TYPE_CHECKING:
     from pyprof2.tables import Column, Table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-EXAMPLE: Final = ROOT / "pyprof2" / "data" / "demo.json.gz"
 
-_WIDTH: Final = 110
-"""Columns of the terminal that commands run in."""
 _PART: Final = re.compile(
     r"^(\.\. generated: (?P<what>[^\n]+)\n)(?P<text>.*?)(^\.\. end generated$)",
     re.MULTILINE | re.DOTALL,
@@ -417,32 +410,12 @@ def _heading(text: str, line: str) -> list[str]:
 
 
 def _output(command: str) -> str:
-    """Run `command` beside a copy of the example, and return it with its output as reST."""
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(EXAMPLE, folder)
-        program, *arguments = shlex.split(command)
-        if program != "pyprof2":
-            msg = f"not a command of ours: {command}"
-            raise ValueError(msg)
-        environment = {
-            **os.environ,
-            "COLUMNS": str(_WIDTH),
-            "NO_COLOR": "1",
-            "PYTHONPATH": str(ROOT),
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "pyprof2", *arguments],
-            capture_output=True, text=True, check=False, cwd=folder, env=environment,
-        )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
-    # Without a compiler another scanner reads the same.
-    shown = done.stdout.replace("Python scanner", "compiled scanner")
+    """Return `command` with its output, as reST."""
     # A terminal goes on in the next line where one is too long for it.
     folded = (
-        line[at : at + _WIDTH]
-        for line in shown.strip("\n").splitlines()
-        for at in range(0, max(1, len(line)), _WIDTH)
+        line[at : at + WIDTH]
+        for line in output(command).strip("\n").splitlines()
+        for at in range(0, max(1, len(line)), WIDTH)
     )
     lines = [f"$ {command}", *(line.rstrip() for line in folded)]
     return ".. code-block:: console\n\n" + textwrap.indent("\n".join(lines), "   ")
