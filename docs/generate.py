@@ -23,6 +23,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from docs import notebook
 from docs.examples import WIDTH, output
 from pyprof2.analysis.costs import registry
 from pyprof2.analysis.hardware.devices import DEVICES
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
+NOTEBOOK: Final = ROOT / "docs" / "tutorial.ipynb"
+
 _PART: Final = re.compile(
     r"^(\.\. generated: (?P<what>[^\n]+)\n)(?P<text>.*?)(^\.\. end generated$)",
     re.MULTILINE | re.DOTALL,
@@ -72,6 +75,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     check = parser.parse_args().check
     stale = []
+    old = NOTEBOOK.read_text(encoding="utf-8")
+    ran = notebook.executed(old)
+    if ran != old:
+        stale.append(str(NOTEBOOK.relative_to(ROOT)))
+        if not check:
+            NOTEBOOK.write_text(ran, encoding="utf-8")
     for page in _pages():
         old = page.read_text(encoding="utf-8")
         new = _PART.sub(_filled, old)
@@ -142,6 +151,11 @@ def sums() -> str:
 def batch_columns() -> str:
     """Return the columns of the batch model."""
     return "\n".join(_columns(BATCH_COLUMNS))
+
+
+def tutorial() -> str:
+    """Return the notebook, which was run before, as a page."""
+    return notebook.page(NOTEBOOK.read_text(encoding="utf-8"))
 
 
 def lines() -> str:
@@ -432,6 +446,7 @@ _WRITERS: Final[dict[str, Callable[[], str]]] = {
     "tables": tables,
     "results": results,
     "sums": sums,
+    "tutorial": tutorial,
     "lines": lines,
     "bins": bins,
     "commands": commands,

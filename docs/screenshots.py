@@ -60,11 +60,9 @@ def main(folder: Path) -> None:
         )
         for report, pages in reports(Path(scratch)):
             for name, fragment in pages.items():
-                if pages is OF_THE_README:
-                    looks, book = LOOKS[:1], "readme"
-                else:
-                    looks, book = LOOKS if name == "overview" else LOOKS[:3], "report"
-                for scheme, width in looks:
+                book = "readme" if pages is OF_THE_README else "report"
+                count = 1 if book == "readme" else len(LOOKS) if name == "overview" else 3
+                for scheme, width in LOOKS[:count]:
                     file = folder / f"{book}-{name}-{scheme}-{width}.webp"
                     take(browser, f"{report.as_uri()}#page={name}&{fragment}", file)
         dials = page_with_dials(Path(scratch)).as_uri()

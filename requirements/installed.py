@@ -38,7 +38,14 @@ def tried(archive: Path, python: str) -> str:
         # Nothing of the checkout is to be imported.
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"))}
         kept = {k: v for k, v in os.environ.items() if k.startswith("PIP_")}
-        install = [programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        install: list[Path | str] = [
+            programs / "python",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+        ]
         limits = {"PIP_BUILD_CONSTRAINT": str(ROOT / "constraints.txt")}
         subprocess.run(
             [*install, "-c", ROOT / "constraints.txt", archive],
