@@ -49,7 +49,7 @@ help:
 	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
 	@echo 'make test-torch  the annotation with an older torch (TORCH=2.6.0), which brings gigabytes of CUDA'
 	@echo 'make check     lint, format, types, documentation'
-	@echo 'make docs      the documentation, in build/docs'
+	@echo 'make docs      run all that the documentation shows, and build it in build/docs'
 	@echo 'make linkcheck  follow the links of the documentation; needs a network'
 	@echo 'make generate  write the generated parts of the documentation anew'
 	@echo 'make requirements  write the hashes of what CI and releases install anew'
@@ -112,12 +112,13 @@ check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
 	$(RUN)mypy
-	$(RUN)python -m docs.generate --check
 	$(RUN)python -m tests.words
-	$(RUN)sphinx-build -q -n -W -b html docs build/docs
+	@$(MAKE) --no-print-directory docs
 
+# What the pages show is run, the notebook and every command, and is red where it is not what they say.
 docs: $(VENV)/.annotate,test,docs
-	$(RUN)sphinx-build -n -W -b html docs build/docs
+	$(RUN)python -m docs.generate --check
+	$(RUN)sphinx-build -q -n -W -b html docs build/docs
 	@echo 'build/docs/index.html'
 
 linkcheck: $(VENV)/.annotate,test,docs

@@ -83,6 +83,15 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert pages - {"index"} == {line.strip() for line in index.splitlines()} & pages
 
 
+def test_links_between_files_of_the_repository_lead_somewhere() -> None:
+    for page in (*ROOT.glob("*.rst"), ROOT / "benchmarks" / "README.rst"):
+        text = page.read_text(encoding="utf-8")
+        targets = re.findall(r"`[^`<]*\s<([^>:#]+)>`_|^\.\. (?:image|figure):: (\S+)", text, re.M)
+
+        missing = [t for pair in targets for t in pair if t and not (page.parent / t).exists()]
+        assert missing == [], page
+
+
 def test_the_version_stands_in_one_place() -> None:
     version = re.escape(pyprof2.__version__)
     files = [ROOT / "setup.cfg", ROOT / "pyproject.toml", *DOCS.glob("*.py")]
