@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -45,7 +46,8 @@ def executed(text: str) -> str:
             notebook, timeout=SECONDS, record_timing=False,
             resources={"metadata": {"path": folder}},
         )  # fmt: skip
-        client.execute(env=environment)
+        # The kernel warns there of its ports, which are of no matter here.
+        client.execute(env=environment, stderr=subprocess.DEVNULL)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
         cell.metadata.clear()

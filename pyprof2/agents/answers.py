@@ -15,7 +15,7 @@ from pyprof2.api.run import Run
 from pyprof2.errors import UsageError
 from pyprof2.pipeline.parsing import parse_found
 from pyprof2.reports import explanation, files
-from pyprof2.reports.envelope import call, envelope, evidence_of, meanings
+from pyprof2.reports.envelope import NOT_RECORDED, call, envelope, evidence_of, meanings
 from pyprof2.store.folder import STORED, is_store
 from pyprof2.store.remote import Readable
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 BYTES: Final = 6_000
 """The longest answer, as JSON: 2,000 tokens where a token has three bytes, and most have more."""
 
+_FORCES: Final = "; --force compares all the same"
+"""The end of a message on a comparison: it is for who types commands."""
 _ROWS: Final = 25
 _FEW: Final = 5
 _FILTERS: Final = (
@@ -171,6 +173,8 @@ class Desk:
             "rows": shown.to_dict("records"),
             "of": len(rows),
         }
+        if not len(rows):
+            data["says"] = "nothing fits the filter" if filter else NOT_RECORDED
         again: dict[str, Any] = {"trace": opened.id, "axis": axis}
         again |= ({"filter": dict(filter)} if filter else {}) | (
             {"columns": known} if known else {}
@@ -220,7 +224,8 @@ class Desk:
         try:
             found = compare_runs(before.run, after.run)
         except UsageError as error:
-            return self._fitted({"comparable": False, "why": str(error)}, evidence, following)
+            why = str(error).removesuffix(_FORCES)
+            return self._fitted({"comparable": False, "why": why}, evidence, following)
         from pyprof2.reports.comparison import parts_by, term_rows
 
         steps = [float(each) for each in found.comparison.step_ns]

@@ -6,6 +6,7 @@ its own first, so that nothing beside or above a recording is read unless it is 
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -89,14 +90,14 @@ class Folders:
                 if path.is_file():
                     place = named / path.relative_to(found)
                     place.parent.mkdir(parents=True, exist_ok=True)
-                    place.symlink_to(path.resolve())
+                    _link(place, path.resolve())
             return named
-        named.symlink_to(found)
+        _link(named, found)
         for beside in (*found.parent.glob(_LOGS), *found.parent.glob(f"{_CAPTURES}/*")):
             if beside.is_file() and self.holds(beside):
                 place = stage / beside.relative_to(found.parent)
                 place.parent.mkdir(exist_ok=True)
-                place.symlink_to(beside.resolve())
+                _link(place, beside.resolve())
         return named
 
     def listed(self) -> tuple[list[str], bool]:
@@ -121,6 +122,14 @@ def _candidates(folder: Path, depth: int) -> Iterator[Path]:
             yield path
         elif depth and path.is_dir() and not path.is_symlink():
             yield from _candidates(path, depth - 1)
+
+
+def _link(place: Path, target: Path) -> None:
+    """Make a link to a file; a copy where nobody may make links (Windows)."""
+    try:
+        place.symlink_to(target)
+    except OSError:
+        shutil.copyfile(target, place)
 
 
 def _below(found: Path) -> Iterator[Path]:

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
         args.a, args.b, steps=args.steps, by=axes, force=args.force,
         progress=arguments.wants_progress(args),
     )  # fmt: skip
-    target = arguments.with_sides(target, found.b, call("explain", input=str(args.b)))
+    target = arguments.with_sides(target, found.b, call("advise", input=str(args.b)))
     show(found, ComparisonQuery(axes, by_rank, args.top, target))
     failed = failures(found, args.fail_on)
     for line in failed:

@@ -166,6 +166,19 @@ def test_nothing_outside_of_the_folders_is_opened(name: str, tmp_path: Path) -> 
     assert "not in the folders" in str(raised.value) or "out of the folders" in str(raised.value)
 
 
+def test_nobody_learns_what_there_is_outside(tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "there.json").write_text("{}")
+    folders = Folders.of([tmp_path / "inside"])
+    said = []
+    for name in ("there", "not"):
+        with pytest.raises(errors.TraceError) as raised:
+            folders.find(f"../{name}.json")
+        said.append(str(raised.value).replace(name, "", 1))
+
+    assert said[0] == said[1]
+
+
 def test_what_is_outside_is_not_listed(tmp_path: Path) -> None:
     inside = laid_out(tmp_path / "inside")
     (tmp_path / "other.json.gz").write_bytes(b"")

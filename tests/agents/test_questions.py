@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+import pyprof2
+from pyprof2.analysis.time.causes import NAMES
 from tests.agents.conftest import COMPILED, DEMO, GPU, Call, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 CPU: Final = "demo.json.gz"
 LEAST: Final = 19
@@ -89,7 +92,7 @@ def row(said: Said, **key: Any) -> dict[str, Any]:
     return found
 
 
-NAMES: Final = added(KERNELS, lambda event: event["name"])
+KERNEL_NAMES: Final = added(KERNELS, lambda event: event["name"])
 STEP_NS: Final = [ns(e["dur"]) for e in STEPS if e["name"].startswith("ProfilerStep#")]
 LAUNCHES: Final = Counter(e["name"] for e in H200 if e["cat"] in ("cuda_runtime", "cuda_driver"))
 QKV: Final = 2 * 2 * 2 * 8 * 128 * 256 * 768
@@ -108,7 +111,7 @@ QUESTIONS: Final[list[tuple[str, str, list[Call], Any]]] = [
     ("How many kernels ran?", GPU, [("overview", {})],
      lambda _, a: a.data["totals"]["kernel_count"] == len(KERNELS)),
     ("How long did kernels take?", GPU, [("overview", {})],
-     lambda _, a: a.data["totals"]["kernel_time_ns"] == sum(NAMES.values())),
+     lambda _, a: a.data["totals"]["kernel_time_ns"] == sum(KERNEL_NAMES.values())),
     ("How long was the GPU busy?", GPU, [("overview", {})],
      lambda _, a: a.data["totals"]["busy_ns"] == busy_ns()),
     ("How long did copies take?", GPU, [("overview", {})],
@@ -117,8 +120,8 @@ QUESTIONS: Final[list[tuple[str, str, list[Call], Any]]] = [
      lambda _, a: a.data["findings"][0]["rule"] == "host-bound" and "97 % idle" in a.data["says"]
      and round(100 - busy_ns() / 281392.88) == 97),
     ("Which kernel name costs most?", GPU, [("top", {"axis": "name", "filter": {"copies": False}})],
-     lambda _, a: a.data["rows"][0]["time_ns"] == NAMES.most_common(1)[0][1]
-     and a.data["rows"][0]["kernel"][:60] == NAMES.most_common(1)[0][0][:60]),
+     lambda _, a: a.data["rows"][0]["time_ns"] == KERNEL_NAMES.most_common(1)[0][1]
+     and a.data["rows"][0]["kernel"][:60] == KERNEL_NAMES.most_common(1)[0][0][:60]),
     ("Which kernel is the longest?", GPU, [("top", {"axis": "kernel"})],
      lambda _, a: a.data["rows"][0]["dur_ns"] == ns(LONGEST["dur"])),
     ("What was its grid?", GPU, [("top", {"axis": "kernel"}), ("explain", first_id)],
@@ -189,6 +192,40 @@ def test_every_answer_fits_and_says_what_it_rests_on(talk: dict[str, list[Said]]
         assert said.answer["evidence"]
         assert ":null" not in said.text
         assert tokens(said.text) <= 2000
+
+
+SKILL: Final = Path(pyprof2.__file__).parent / "data" / "SKILL.md"
+
+
+def test_calls_that_the_skill_names_are_right(ask: Callable[..., list[Said]]) -> None:
+    text = SKILL.read_text(encoding="utf-8")
+    axes = sorted({*re.findall(r'`top\("([\w:,]+)"\)', text)})
+    filters = [json.loads(each) for each in re.findall(r"`(\{[^`…]+\})`", text)]
+    (query,) = re.findall(r"^    (SELECT .+?)\n\n", text, re.DOTALL | re.MULTILINE)
+
+    opened, *said = ask(
+        ("open", {"trace": GPU}),
+        *(("top", {"axis": axis}) for axis in axes),
+        *(("top", {"axis": "op", "filter": each}) for each in filters),
+        ("sql", {"query": query}),
+    )
+
+    assert not opened.is_error
+    assert len(axes) >= 15
+    assert len(filters) == 3
+    assert [each.text for each in said if each.is_error] == []
+    assert {"data_loading"} <= set(NAMES) & set(re.findall(r"`(\w+)`", text))
+
+
+def test_what_was_not_recorded_is_said_and_no_empty_list(ask: Callable[..., list[Said]]) -> None:
+    _, memory, nothing = ask(
+        ("open", {"trace": GPU}),
+        ("top", {"axis": "memory:category"}),
+        ("top", {"axis": "op", "filter": {"op": "no such op"}}),
+    )
+
+    assert memory.data["says"] == "not recorded"
+    assert nothing.data["says"] == "nothing fits the filter"
 
 
 def tokens(text: str) -> int:
