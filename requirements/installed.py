@@ -19,7 +19,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 NATIVE: Final = "import pyprof2.analysis._nest, pyprof2.parsers._scan"
 COMMANDS: Final = (
-    ("--version",), ("demo",), ("mcp", "--skill"), ("check", "demo.json.gz"),
+    ("--version",), ("demo",), ("demo", "--gpu"), ("mcp", "--skill"), ("check", "demo.json.gz"),
     ("prof", "demo.json.gz", "--by", "layer,direction", "--top", "3"),
     ("report", "demo.json.gz", "-o", "demo.html"),
 )  # fmt: skip
