@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,6 +56,24 @@ def test_what_the_demo_made_can_be_kept_and_is_not_overwritten(
     ]  # fmt: skip
     assert "exists" in second.err
     assert invoke("prof", folder / "demo.pyprof2", "--by", "op").code == 0
+
+
+def test_the_recording_of_a_gpu_is_shown_without_running_anything(
+    invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "run", None)
+    folder = tmp_path / "gpu"
+
+    first, second = invoke("demo", "--gpu", "-o", folder), invoke("demo", "--gpu", "-o", folder)
+
+    assert (first.code, second.code) == (0, 1)
+    assert "device NVIDIA H200" in first.out
+    # Lines of fused kernels are known from the log that lies beside the recording.
+    assert "/tmp/t.py:10" in first.out  # noqa: S108 - as recorded
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "dedicated_log_torch_trace_rank_0.log", "gpu.json.gz", "gpu.pyprof2", "t.py",
+    ]  # fmt: skip
+    assert "exists" in second.err
 
 
 def test_where_torch_does_not_work_the_recording_serves_and_the_reason_is_said(
