@@ -22,11 +22,13 @@ def limit(seconds: float) -> None:
     with contextlib.suppress(ImportError):
         import resource
 
+        # macOS knows some of them, and refuses to set them.
         for kind, most in (
             (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_CPU, int(4 * seconds) + 4), (resource.RLIMIT_AS, _ADDRESSES),
         ):  # fmt: skip
-            resource.setrlimit(kind, (most, most))
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(kind, (most, most))
 
 
 def opened(files: dict[str, list[str]]) -> Any:

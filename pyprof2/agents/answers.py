@@ -16,6 +16,7 @@ from pyprof2.errors import UsageError
 from pyprof2.pipeline.parsing import parse_found
 from pyprof2.reports import explanation, files
 from pyprof2.reports.envelope import NOT_RECORDED, call, envelope, evidence_of, meanings
+from pyprof2.reports.ranks import by_rank
 from pyprof2.store.folder import STORED, is_store
 from pyprof2.store.remote import Readable
 
@@ -125,6 +126,10 @@ class Desk:
                 ["op", "time_ns", "share_pct", "id"]
             ].to_dict("records"),
         }  # fmt: skip
+        if len(summary["ranks"]) > 1:
+            from pyprof2.reports.slow_rank import answers
+
+            data["which_rank_is_slow"] = answers(run.ranks)[:3]
         made = {
             "figures": "of the steps, else of all that was recorded",
             "totals": "sums of the tables; mfu_pct and hfu_pct: FLOPs over what the peak allows",
@@ -152,6 +157,7 @@ class Desk:
             "memory": lambda: opened.run.memory_profile(named if rest else ("category",)),
             "findings": lambda: opened.run.advise()[["status", "rank", *_FIND, "needs"]],
             "lacks": opened.run.check,
+            "ranks": lambda: by_rank(opened.run.ranks),
             "kernel": lambda: self._kernels(opened, filter or {}, columns),
         }
         if kind in along and kind != "kernel" and filter:

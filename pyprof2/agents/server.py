@@ -59,7 +59,7 @@ class Tools:
 
         `axis`: kernel (each one), name, op, signature, layer, source, library, stack, range,
         direction, step, stream, rank, category, tensor_core, or several with commas between;
-        idle:cause, idle:cause,source; memory:category, memory:layer; findings; lacks.
+        idle:cause, idle:cause,source; memory:category, memory:layer; ranks; findings; lacks.
         `filter`: an object with rank, step ("2" or "2:5"), layer, op, kernel, range (text in it;
         a|b: either), direction, category, stream (lists), copies (false: without them).
         `columns`: only these. `skip`: how many rows to leave out at the start.

@@ -13,6 +13,7 @@ import pyprof2
 from pyprof2 import errors
 from pyprof2.agents.folders import Folders
 from tests.agents.conftest import COMPILED, DEMO, GPU, asked, laid_out
+from tests.analysis.job.job_generator import Job, simulate, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -265,6 +266,22 @@ def test_every_answer_fits(desk: Desk, recording: str, axis: str) -> None:
     assert said["data"]["rows"]
     if len(said["data"]["rows"]) < said["data"]["of"]:
         assert said["next"][-1]["arguments"]["skip"] == len(said["data"]["rows"])
+
+
+def test_the_slow_rank_of_a_job_is_named(tmp_path: Path) -> None:
+    from pyprof2.agents.answers import Desk
+
+    (tmp_path / "job").mkdir()
+    write(simulate(Job(4, steps=3, slow={2: 1.2})), tmp_path / "job")
+    desk = Desk(Folders.of([tmp_path]))
+
+    desk.open("job")
+    said = desk.overview()
+    rows = desk.top("ranks")["data"]["rows"]
+    desk.close()
+
+    assert said["data"]["which_rank_is_slow"][0].lower().startswith("rank 2 is slow")
+    assert [row["rank"] for row in rows if row["verdict"] == "straggler"] == [2]
 
 
 def test_rows_that_are_left_out_follow_in_the_next_call(desk: Desk) -> None:
