@@ -13,9 +13,12 @@ import msgspec
 from pyprof2.markers import COMPILED_VERSION
 from pyprof2.parsers._generated_code import read_code
 from pyprof2.recording import CodeNode, CompiledGraph
+from pyprof2.signatures import TORCH_DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyprof2.recording import Sizes
 
 NOTES_BYTES_MAX: Final = 256 << 20
 """Notes of more bytes are damage, or meant to fill memory."""
@@ -112,20 +115,23 @@ def _graph(
     layer = None if found.layer is None else name_layer(*found.layer)
     _give_layers(found.nodes)
     code = read_code(found.code, found.kernels)
+    every = {
+        node.name: _node(
+            node, layer if not node.is_backward or node.seq in outside else None, name_layer
+        )
+        for node in found.nodes
+    }
+    called = {node.name for node in found.nodes if node.kind.startswith("call_")}
+    nodes = {name: node for name, node in every.items() if name in called}
     return CompiledGraph(
         found.key,
         found.compile_id,
         found.backward,
         layer,
-        {
-            node.name: _node(
-                node, layer if not node.is_backward or node.seq in outside else None, name_layer
-            )
-            for node in found.nodes
-            if node.kind.startswith("call_")
-        },
+        nodes,
+        {name: node for name, node in every.items() if name not in called},
         code.launches,
-        {buffer.name: node for buffer in found.buffers if (node := _held(buffer))},
+        {buffer.name: node for buffer in found.buffers if (node := _held(buffer, nodes))},
         _FROM_CACHE if found.lacks == "cache" else found.lacks or code.note,
         found.file,
     )
@@ -156,9 +162,14 @@ def _give_layers(nodes: Sequence[_NotedNode]) -> None:
                 node.layer = layers.pop()
 
 
-def _held(buffer: _Buffer) -> str | None:
+def _held(buffer: _Buffer, nodes: Mapping[str, CodeNode]) -> str | None:
     """Return the node whose result a buffer holds."""
-    return buffer.node or (buffer.origins[0] if len(buffer.origins) == 1 else None)
+    if buffer.node is not None:
+        return buffer.node
+    # One of several results of a node: of all that it comes from that is what nothing else takes.
+    taken = {name for each in buffer.origins if each in nodes for name in nodes[each].inputs}
+    last = [name for name in buffer.origins if name not in taken]
+    return last[0] if len(last) == 1 else None
 
 
 def _node(
@@ -174,8 +185,8 @@ def _node(
         tuple(text for *_, text in node.frames),
         _layer(node, layer, name_layer),
         node.is_backward,
-        _elements(node.tensor),
         is_view(op),
+        *(_sizes(node.tensor) or (None, None)),
     )
 
 
@@ -199,13 +210,15 @@ def is_view(op: str) -> bool:
     return op.removeprefix("aten::") in VIEWS
 
 
-def _elements(tensor: Any) -> int | None:
-    """Return how many numbers a tensor has, the largest one of several; None: not known."""
+def _sizes(tensor: Any) -> tuple[Sizes, str | None] | None:
+    """Return sizes and element type of a tensor, of the largest one of several; None: not known."""
     if not isinstance(tensor, list) or len(tensor) == 0:
         return None
     if len(tensor) == 2 and isinstance(tensor[0], list) and isinstance(tensor[1], str):
-        sizes: Sequence[Any] = tensor[0]
-        return prod(sizes) if all(type(each) is int for each in sizes) else None
-    found = [_elements(each) for each in tensor]
+        if any(type(each) not in (int, str) for each in tensor[0]):
+            return None
+        return tuple(tensor[0]), TORCH_DTYPES.get(tensor[1])
+    found = [_sizes(each) for each in tensor]
     known = [each for each in found if each is not None]
-    return max(known) if len(known) == len(found) else None
+    # Sizes that a call decides are those of each of several.
+    return max(known, key=lambda each: prod(n for n in each[0] if isinstance(n, int)), default=None)

@@ -99,6 +99,30 @@ def test_times_add_up_and_those_of_several_are_a_row_of_their_own(run: Run, axis
     assert {k: v for k, v in others["shared_ns"].items() if v} == expected
 
 
+def test_fused_kernels_have_the_work_of_their_nodes(run: Run) -> None:
+    rows = compiled(run)
+    # 64 rows of 64 numbers: two products with a number, the error function, a sum, a product.
+    gelu = rows[rows["kernel"].str.endswith("cpp_fused_gelu_1")]
+    assert gelu["flops"].tolist() == [5 * 64 * 64] * 4
+    assert gelu["bytes"].tolist() == [2 * 4 * 64 * 64] * 4
+    # Mean and variance of 64 rows of 32 numbers take 4 for each, the rest of the norm as much; the
+    # two numbers of a row are sums and a root that are updated in their places.
+    norm = rows[rows["kernel"].str.endswith("cpp_fused_native_layer_norm_0")]
+    assert norm["flops"].tolist() == [8 * 64 * 32 + 2 * 64] * 2
+    assert norm["bytes"].tolist() == [4 * (2 * 64 * 32 + 2 * 32 + 4 * 64)] * 2
+    assert set(rows["cost_status"]) == {"ok", "assumed", "in_parent"}
+
+
+def test_the_work_of_parts_is_that_of_their_kernel(run: Run) -> None:
+    rows = compiled(run)
+    fused = rows[rows["kernel"].str.contains("cpp_fused")].set_index("kernel_id")
+    parts = pd.read_parquet(run.path / "kernel_parts")
+    own = parts[parts["kernel_id"].isin(fused.index)]
+
+    assert own.groupby("kernel_id")["flops"].sum().to_dict() == fused["flops"].to_dict()
+    assert parts[~parts["kernel_id"].isin(fused.index)]["flops"].isna().all()
+
+
 def test_layers_that_are_one_at_a_depth_are_no_set(run: Run) -> None:
     found = run.profile(by="layer", depth=1)
 
@@ -240,6 +264,9 @@ def test_calls_of_triton_kernels_are_found_in_the_code_of_the_log(h200: Run) -> 
             text[int(line.rpartition(":")[2]) - 1] for line in split_owners(str(owners))
         )
         name = row["kernel"]
+        if row["op"] == "aten::sum":
+            # Named after all that is listed: it sums what the kernel before left of it.
+            continue
         assert ("gelu" not in name) or ("gelu" in code), (name, code)
         assert ("layer_norm" not in name) or ("norm" in code), (name, code)
 
@@ -261,6 +288,27 @@ def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:
         # Two blocks, two steps; backward has a product for the input and one for the weight.
         assert found["forward", line] == 2 * 2 * once
         assert found["backward", line] == 2 * 2 * 2 * once
+
+
+def test_triton_kernels_have_the_work_of_their_nodes(h200: Run) -> None:
+    rows = compiled(h200)
+    fused = rows[rows["kernel"].str.startswith("triton_")].set_index("kernel")
+    # Batches of 8 with 128 rows; 256 numbers wide, 1024 between the two layers of a block.
+    n, wide = 8 * 128 * 256, 8 * 128 * 1024
+
+    def one(name: str) -> tuple[int, int]:
+        (found,) = set(zip(fused.loc[[name], "flops"], fused.loc[[name], "bytes"], strict=True))
+        return found
+
+    assert one("triton_poi_fused_gelu_view_8") == (5 * wide, 2 * 2 * wide)
+    norm = (8 * n + 2 * 1024, 4 * n + 2 * n + 2 * 4 * 256 + 3 * 4 * 1024)
+    assert one("triton_per_fused__to_copy_native_layer_norm_0") == norm
+    # The gradient of a bias is summed in two kernels, over 128 rows and over the 8 that these left.
+    assert one("triton_red_fused_sum_4") == (n, 2 * n + 4 * 8 * 256)
+    assert one("triton_per_fused_sum_7") == (8 * 256, 4 * 8 * 256 + 4 * 256)
+    assert one("triton_per_fused_gelu_gelu_backward_sum_view_9")[0] == 8 * 1024
+    assert fused["cost_note"].str.contains("an estimate").all()
+    assert not (fused["roofline_pct"] > 100).any()
 
 
 @pytest.mark.parametrize("axis", ["source", "layer", "op"])
