@@ -131,27 +131,13 @@ class _Kernels:
         self.results: dict[str, tuple[str, ...]] = {}
         last = 0
         for match in _DEFINED.finditer(code):
-            name, rest = match["name"], match["args"]
-            types = _TYPES.match(rest)
-            if types is not None:
-                texts = [text.strip(" '\"") for text in types[1].split(",")]
-                inner = _PLAIN_SIGNATURE.search(code, match.end())
-                names = re.findall(r"(\w+)(?:,|\Z)", inner[1]) if inner is not None else []
-                roles = map(_role, names if len(names) == len(texts) else [""] * len(texts))
-                self._parameters[name] = list(map(_plain_parameter, texts, roles))
-            else:
-                inner = re.compile(rf"^def {re.escape(name)}\(([^)]*)\)", re.MULTILINE)
-                signature = inner.search(code, match.end())
-                if signature is None:
-                    inner = re.compile(r"^def triton_\(([^)]*)\)", re.MULTILINE)
-                    signature = inner.search(code, match.end())
-                names = [each.strip() for each in signature[1].split(",")] if signature else []
-                types = _TYPED.search(code, match.end(), signature.start() if signature else 0)
-                said = dict(_TYPE.findall(types[1] if types else ""))
-                self._parameters[name] = [
-                    _Parameter(_role(p), _ELEMENTS.get(said.get(p, "")), p.endswith("numel"))
-                    for p in names
-                ]
+            name = match["name"]
+            types = _TYPES.match(match["args"])
+            self._parameters[name] = (
+                _triton_parameters(code, name, match.end())
+                if types is None
+                else _plain_parameters(code, types[1], match.end())
+            )
             fragment = _FRAGMENT.findall(code, last, match.start())
             if fragment:
                 self.fragments[name] = tuple(dict.fromkeys(fragment))
@@ -168,13 +154,39 @@ class _Kernels:
         return list(zip(known, args, strict=False))
 
 
-def _plain_parameter(text: str, role: str) -> _Parameter:
-    """Return the parameter that a type in C++ is of; without a role it may be read and written."""
-    if "*" not in text:
-        return _Parameter()
-    element = _ELEMENT.match(text)
-    dtype = None if element is None else _ELEMENTS.get(element[1])
-    return _Parameter("in" if text.startswith("const") else role or "in_out", dtype)
+def _plain_parameters(code: str, types: str, at: int) -> list[_Parameter]:
+    """Return the parameters of a kernel in C++ by their types, and their names behind a place."""
+    texts = [text.strip(" '\"") for text in types.split(",")]
+    signature = _PLAIN_SIGNATURE.search(code, at)
+    names = re.findall(r"(\w+)(?:,|\Z)", signature[1]) if signature is not None else []
+    # Without a name it may be read and written.
+    roles = map(_role, names) if len(names) == len(texts) else [""] * len(texts)
+    found = []
+    for text, role in zip(texts, roles, strict=True):
+        element = _ELEMENT.match(text)
+        if element is None:
+            found.append(_Parameter())
+        else:
+            known = "in" if text.startswith("const") else role or "in_out"
+            found.append(_Parameter(known, _ELEMENTS.get(element[1])))
+    return found
+
+
+def _triton_parameters(code: str, name: str, at: int) -> list[_Parameter]:
+    """Return the parameters of a kernel in Triton, whose text is behind a place."""
+    signature = None
+    for each in (name, "triton_"):
+        pattern = re.compile(rf"^def {re.escape(each)}\(([^)]*)\)", re.MULTILINE)
+        signature = signature or pattern.search(code, at)
+    if signature is None:
+        return []
+    types = _TYPED.search(code, at, signature.start())
+    said = dict(_TYPE.findall(types[1])) if types is not None else {}
+    names = [each.strip() for each in signature[1].split(",")]
+    return [
+        _Parameter(_role(each), _ELEMENTS.get(said.get(each, "")), each.endswith("numel"))
+        for each in names
+    ]
 
 
 def _role(parameter: str) -> str:

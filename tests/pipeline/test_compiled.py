@@ -123,6 +123,28 @@ def test_the_work_of_parts_is_that_of_their_kernel(run: Run) -> None:
     assert parts[~parts["kernel_id"].isin(fused.index)]["flops"].isna().all()
 
 
+@pytest.mark.parametrize("axis", ["source", "layer", "op"])
+def test_shares_are_by_bytes_and_add_up(run: Run, axis: str) -> None:
+    rows = run.rows()
+    found = run.profile(by=axis, columns=["share_ns"])
+
+    assert found["share_ns"].sum() == rows["dur_ns"].sum()
+    assert found["share_ns"].is_monotonic_decreasing
+    exact: Counter[str] = Counter()
+    parts = pd.read_parquet(run.path / "kernel_parts").dropna(subset=[axis])
+    for row in rows.to_dict("records"):
+        if pd.isna(row[f"shared_{axis}"]):
+            exact["(none)" if pd.isna(row[axis]) else row[axis]] += row["dur_ns"]
+            continue
+        own = parts[parts["kernel_id"] == row["kernel_id"]]
+        for owner, size in zip(own[axis].astype(str), own["bytes"], strict=True):
+            exact[owner] += row["dur_ns"] * size / own["bytes"].sum()
+    given = dict(zip(found[axis], found["share_ns"], strict=True))
+    assert {name: pytest.approx(time, abs=10) for name, time in exact.items()} == {
+        name: time for name, time in given.items() if time
+    }
+
+
 def test_layers_that_are_one_at_a_depth_are_no_set(run: Run) -> None:
     found = run.profile(by="layer", depth=1)
 
