@@ -456,6 +456,8 @@ KERNEL_PARTS: Final = Table(
         ),
         Column("bytes", pa.int64(), "Bytes of the node's inputs and of its result, each once."),
         Column("code", TEXT, "The text of the innermost line as it was compiled."),
+        Column("reads", TEXT, "The buffers that the kernel reads, as its code names them."),
+        Column("writes", TEXT, "The buffers that it writes."),
         Column("generated", TEXT, "`path:line` of the generated code that starts the kernel."),
         _SPAN,
     ),

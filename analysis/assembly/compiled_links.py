@@ -33,12 +33,17 @@ if TYPE_CHECKING:
     from pyprof2.analysis.costs.attribute import OpCosts
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.columns import TextColumn
-    from pyprof2.recording import CodeLaunch, CodeNode, CompiledGraph, Recording
+    from pyprof2.recording import CodeLaunch, CodeNode, CodeTensor, CompiledGraph, Recording
     from pyprof2.signatures import OpCall
 
 _OF_GRAPH: Final = "of the compiled graph as a whole: it prepares inputs"
 _SLICE: Final = 1 << 16
 _NO_NODE: Final = "; the compiler names no op that it works for"
+_TEXTS: Final = (
+    "node", "op", "source", "layer", "direction", "evidence", "code", "reads", "writes",
+    "generated",
+)  # fmt: skip
+"""The columns of parts that are texts."""
 _HOLDS: Final = re.compile(r"Torch-Compiled Region: |CompiledFunction(?:Backward)?\Z")
 _FORWARD, _BACKWARD = DIRECTIONS.index("forward"), DIRECTIONS.index("backward")
 
@@ -56,6 +61,8 @@ class _Part(NamedTuple):
     flops: int | None
     bytes: int | None
     code: str | None
+    reads: str | None
+    writes: str | None
     generated: str | None
 
 
@@ -169,7 +176,7 @@ class CompiledOps:
         )
         every = [part for each in self.each for part in each.parts]
         columns: dict[str, Any] = {"kernel_id": pa.array(np.repeat(kernel_id, length))}
-        for name in ("node", "op", "source", "layer", "direction", "evidence", "code", "generated"):
+        for name in _TEXTS:
             codes = TextCodes()
             values = [getattr(part, name) for part in every]
             code = np.array([-1 if v is None else codes[v] for v in values] or [-1], np.int64)
@@ -388,6 +395,7 @@ class CompiledLinks:
                     flops,
                     size,
                     None,
+                    *_buffers(launch),
                     None if graph.file is None else f"{graph.file}:{launch.line}",
                 )
             )
@@ -408,6 +416,20 @@ class CompiledLinks:
             {"known": known, "note": note, "calls": count}
             for (known, note), count in sorted(self.facts.items())
         ]
+
+
+def _buffers(launch: CodeLaunch) -> tuple[str | None, str | None]:
+    """Return in words what a launch reads and writes: `buf0 f32[64,32], primals_1`."""
+    read = [_tensor_text(each) for each in launch.tensors if each.is_read]
+    known = {each.name: _tensor_text(each) for each in launch.tensors if each.is_written}
+    written = [known.get(name, name) for name in launch.writes or ()]
+    return ", ".join(read) or None, ", ".join(written) or None
+
+
+def _tensor_text(tensor: CodeTensor) -> str:
+    if tensor.sizes is None:
+        return tensor.name
+    return f"{tensor.name} {tensor.dtype or ''}[{','.join(map(str, tensor.sizes))}]"
 
 
 def _are_written(graphs: Sequence[CompiledGraph], which: Int, place: Int) -> Bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyprof2.analysis.categories import MATRIX_WORK
 from pyprof2.analysis.compiled.joining import is_written, worked_on
 from pyprof2.analysis.costs import Cost, Estimate, Evidence, category_of, estimate
+from pyprof2.analysis.costs.registry import FormulaText
 from pyprof2.analysis.costs.sizes import Size, plain
 from pyprof2.analysis.costs.triton import WEIGHTS
 from pyprof2.signatures import OpCall, Scalar, Tensor, nbytes
@@ -49,6 +50,8 @@ _BYTES: Final = (
 )
 _NO_BYTES: Final = "bytes unknown: the sizes of its arguments are not known"
 SIZES_FROM: Final = "the sizes in the compiled graph"
+FORMULA: Final = FormulaText("compiled.costs", (__doc__ or "").partition("\n\n")[2].strip())
+"""The text that `explain` shows of it."""
 
 
 class LaunchWork(NamedTuple):

@@ -15,6 +15,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     OF_CALLS,
     OF_MODULES,
     OF_OWNERS,
+    SHARE,
     SUMMARY_COLUMNS,
 )
 from pyprof2.reports import notes
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 1 << 16
 _COLUMNS: Final = (
-    *KERNELS.columns, *MEANS, *SUMMARY_COLUMNS, *MORE_COLUMNS, *OF_OWNERS, *OF_MODULES, *OF_CALLS,
+    *KERNELS.columns, *MEANS, *SUMMARY_COLUMNS, *MORE_COLUMNS, *OF_OWNERS, SHARE, *OF_MODULES,
+    *OF_CALLS,
 )  # fmt: skip
 _UNASKED: Final = {column.name for column in MORE_COLUMNS}
 _MADE: Final = ("dur_us", "share_pct")
