@@ -12,7 +12,7 @@ import msgspec
 
 from pyprof2.markers import COMPILED_VERSION
 from pyprof2.parsers._generated_code import read_code
-from pyprof2.recording import CodeNode, CompiledGraph
+from pyprof2.recording import CodeNode, CompiledGraph, CompileEvent
 from pyprof2.signatures import TORCH_DTYPES
 
 if TYPE_CHECKING:
@@ -32,8 +32,14 @@ VIEWS: Final = frozenset({
 """Nodes that only look at a tensor in another way: no kernel does anything for them."""
 
 
-class _Version(msgspec.Struct):
+_HEADS: Final = ("Graph break in user code at", "Graph Break Reason:", "User code traceback:")
+_EXPLAINS: Final = "Explanation: "
+_REASON_MAX: Final = 240
+
+
+class _First(msgspec.Struct):
     version: int
+    events: list[tuple[str, str | None, str]] = []
 
 
 class _NotedNode(msgspec.Struct):
@@ -70,13 +76,16 @@ class _Graph(msgspec.Struct):
 
 
 def read_notes(
-    text: str, name_layer: Callable[[str, str | None, bool], str]
+    text: str,
+    name_layer: Callable[[str, str | None, bool], str],
+    events: list[CompileEvent] | None = None,
 ) -> list[CompiledGraph] | None:
     """Return the graphs that notes in a trace are of; None: they cannot be read.
 
     Args:
         text: as the trace has it.
         name_layer: names a layer by its path, its root, and whether it is the root itself.
+        events: takes what the notes say of why graphs are not fewer.
     """
     try:
         packed = base64.b64decode(text, validate=True)
@@ -84,13 +93,16 @@ def read_notes(
         content = stream.decompress(packed, NOTES_BYTES_MAX)
         if not stream.eof:
             return None
-        first, *lines = content.split(b"\n")
-        if msgspec.json.decode(first, type=_Version).version != COMPILED_VERSION:
+        begin, *lines = content.split(b"\n")
+        first = msgspec.json.decode(begin, type=_First)
+        if first.version != COMPILED_VERSION:
             return None
         decoder = msgspec.json.Decoder(_Graph)
         graphs = [decoder.decode(line) for line in lines]
     except (binascii.Error, zlib.error, msgspec.DecodeError, RecursionError, UnicodeError):
         return None
+    if events is not None:
+        events += [CompileEvent(kind, place, one_line(why)) for kind, place, why in first.events]
     outside: dict[str | None, set[int | None]] = {}
     for graph in graphs:
         if not graph.backward:
@@ -197,6 +209,15 @@ def _layer(
     if node.layer is None:
         return layer if node.module is None and node.frames else None
     return name_layer(*node.layer)
+
+
+def one_line(reason: str) -> str:
+    """Return what the compiler says of a break on one line: what it is, and its explanation."""
+    lines = [line.strip() for line in reason.split("\n") if line.strip()]
+    said = [line for line in lines if not line.startswith(_HEADS)] or lines or [""]
+    why = next((line for line in said[1:] if line.startswith(_EXPLAINS)), "")
+    text = f"{said[0]}: {why.removeprefix(_EXPLAINS)}" if why else said[0]
+    return text if len(text) <= _REASON_MAX else f"{text[: _REASON_MAX - 1]}…"
 
 
 def op_name(target: str) -> str:

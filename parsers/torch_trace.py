@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from pyprof2.errors import TraceError
 from pyprof2.parsers._generated_code import fragments, read_code
-from pyprof2.parsers.compile_notes import is_view, op_name
-from pyprof2.recording import CodeNode, CompiledGraph
+from pyprof2.parsers.compile_notes import is_view, one_line, op_name
+from pyprof2.recording import CodeNode, CompiledGraph, CompileEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,7 @@ _MAPS: Final = ("inductor_provenance_tracking_node_mappings",)
 _STACKS: Final = "inductor_provenance_tracking_kernel_stack_traces"
 _FRAME: Final = re.compile(r'File "(.+?)", line (\d+), in .*')
 _OLD_MAP: Final = "inductor_triton_kernel_to_post_grad_nodes"
+_BROKE: Final = re.compile(r"Graph break in user code at (\S.*:\d+)")
 _CACHE: Final = re.compile(r"fx_graph_cache_(miss|hit|bypass)")
 
 
@@ -80,21 +81,37 @@ def find_logs(folder: Path) -> list[Path]:
     return sorted(path for each in (folder, *inside) for path in each.glob(LOG_NAME))
 
 
-def read_log(path: Path) -> list[tuple[int | None, CompiledGraph]]:
-    """Return the graphs that were compiled, each with its rank, None where the log says none.
+class CompileLog(NamedTuple):
+    """All that a log says, each with its rank, None where it says none.
+
+    Attributes:
+        graphs: those that were compiled.
+        events: why they are not fewer.
+    """
+
+    graphs: list[tuple[int | None, CompiledGraph]]
+    events: list[tuple[int | None, CompileEvent]]
+
+
+def read_log(path: Path) -> CompileLog:
+    """Return what was compiled, and why not as one graph.
 
     Raises:
         TraceError: the file cannot be read, or is no such log.
     """
     compilations: dict[tuple[int | None, str], _Compilation] = {}
+    events: list[tuple[int | None, CompileEvent]] = []
     count = 0
     try:
         for record, payload in _records(path):
             count += 1
             compile_id = _compile_id(record)
+            said = record.get("rank")
+            rank = said if isinstance(said, int) else None
+            if (event := _event(record, payload)) is not None:
+                events.append((rank, event))
             if compile_id is not None:
-                rank = record.get("rank")
-                key = (rank if isinstance(rank, int) else None, compile_id)
+                key = (rank, compile_id)
                 _take(compilations.setdefault(key, _Compilation()), record, payload)
     except OSError as error:
         msg = f"{path}: {error.strerror or error}"
@@ -102,11 +119,24 @@ def read_log(path: Path) -> list[tuple[int | None, CompiledGraph]]:
     if not count:
         msg = f"{path}: no record of torch's trace in it; name what TORCH_TRACE=DIR wrote"
         raise TraceError(msg)
-    return [
+    graphs = [
         (rank, _graph(each, compile_id))
         for (rank, compile_id), found in compilations.items()
         for each in found.graphs
     ]
+    return CompileLog(graphs, events)
+
+
+def _event(record: dict[str, Any], payload: str) -> CompileEvent | None:
+    """Return what a record says of a break, or of why code is compiled again."""
+    artifact, metrics = record.get("artifact"), record.get("compilation_metrics")
+    if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
+        place = _BROKE.search(payload)
+        return CompileEvent("graph break", place and place[1], one_line(payload))
+    if isinstance(metrics, dict) and isinstance(why := metrics.get("recompile_reason"), str):
+        file, line = metrics.get("co_filename"), metrics.get("co_firstlineno")
+        return CompileEvent("recompilation", f"{file}:{line}" if file else None, one_line(why))
+    return None
 
 
 def _records(path: Path) -> Iterator[tuple[dict[str, Any], str]]:

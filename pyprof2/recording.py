@@ -438,6 +438,20 @@ class CompiledGraph:
     file: str | None = None
 
 
+class CompileEvent(NamedTuple):
+    """A reason why code was not compiled as one graph, or more than once.
+
+    Attributes:
+        kind: `graph break` or `recompilation`.
+        place: `path:line` where it broke, or of the function that was compiled again.
+        reason: in the compiler's words, on one line.
+    """
+
+    kind: str
+    place: str | None
+    reason: str
+
+
 @dataclass
 class Recording:
     """One process's raw tables and what its file says of itself.
@@ -462,6 +476,7 @@ class Recording:
         scanned: how many events each scanner read, where the format has several, by name.
         places: where ops were called; None: nothing but the tables says it.
         compiled: the graphs that the program compiled, as far as they were noted.
+        compile_events: why they are not fewer.
     """
 
     spool: Spool
@@ -482,6 +497,7 @@ class Recording:
     scanned: Counter[str] = field(default_factory=Counter)
     places: OpPlaces | None = None
     compiled: list[CompiledGraph] = field(default_factory=list)
+    compile_events: list[CompileEvent] = field(default_factory=list)
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None

@@ -550,7 +550,8 @@ def _are_around(linked: Linked, compiled: CompiledOps) -> Bool:
     holds = np.array([bool(_HOLDS.match(text)) for text in ops.names] or [False])[ops.name]
     own = linked.activities.op
     inside[own[own >= 0]] = False
-    return inside & holds & (linked.costs.owner < 0)
+    found: Bool = inside & holds & (linked.costs.owner < 0)
+    return found
 
 
 def _instead(own: TextColumn, column: TextColumn, is_own: Bool) -> TextColumn:

@@ -40,13 +40,14 @@ def owner_shares(
     several = rows[f"shared_{column}"].notna().to_numpy()
     alone = rows[~several]
     found: Counter[str] = Counter()
-    for name, time in alone.groupby(column, observed=True, dropna=False)["dur_ns"].sum().items():
-        found[key(str(name)) if name == name else NONE] += int(time)  # noqa: PLR0124 - null is not itself
+    names = alone[column].astype(object)
+    for name, own_ns in alone["dur_ns"].groupby(names.where(names.notna(), NONE)).sum().items():
+        found[key(str(name))] += int(own_ns)
     shared = rows[several][["rank", "kernel_id", "dur_ns"]]
     shared = shared.assign(row=np.arange(len(shared)))
     own = shared.merge(parts[parts[column].notna()], on=["rank", "kernel_id"])
-    names = {name: key(str(name)) for name in own[column].unique()}
-    own = own.assign(owner=own[column].astype(object).map(names))
+    keys = {name: key(str(name)) for name in own[column].unique()}
+    own = own.assign(owner=own[column].astype(object).map(keys))
     each = own.groupby(["row", "owner"], sort=True, observed=True)["bytes"]
     weights = each.sum().to_frame("bytes").assign(known=each.count() == each.size()).reset_index()
     of_row = weights.groupby("row", sort=True)

@@ -81,7 +81,7 @@ def read(folder: Path, text: str) -> list[CompiledGraph]:
     """Return the graphs of a log of this text."""
     path = folder / "dedicated_log_torch_trace_0.log"
     path.write_text(text)
-    return [graph for _, graph in read_log(path)]
+    return [graph for _, graph in read_log(path).graphs]
 
 
 def test_a_graph_has_its_key_id_launches_and_lines(tmp_path: Path) -> None:

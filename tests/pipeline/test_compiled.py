@@ -261,6 +261,67 @@ def test_check_says_how_many_calls_have_lines_and_how_to_note_graphs(tmp_path: P
     assert own["advice"].str.contains("pyprof2 capture").all()
 
 
+BREAK = """Graph break in user code at /net/train.py:41
+Graph Break Reason: Encountered graph break when attempting to trace CALL:
+
+Failed to trace builtin operator
+  Explanation: Dynamo does not know how to trace builtin operator `print`
+  Hint: Avoid calling it
+"""
+EVENTS = [
+    ("graph break", "/net/train.py:41", BREAK),
+    ("graph break", "/net/train.py:41", BREAK),
+    ("recompilation", "/net/train.py:9", "0/0: tensor 'x' size mismatch at index 0"),
+]
+SAID = (
+    "Failed to trace builtin operator: Dynamo does not know how to trace builtin operator `print`"
+)
+
+
+def test_breaks_of_graphs_and_recompilations_are_advice_with_their_reasons(tmp_path: Path) -> None:
+    import json
+
+    from pyprof2.markers import COMPILED_KEY
+    from tests.compiled_trace import encoded, notes, trace
+
+    document = trace()
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(document | {COMPILED_KEY: encoded(notes(document), events=EVENTS)}))
+    run = load(path)
+
+    assert run.manifest["ranks"][0]["compile_events"] == [
+        {"kind": "graph break", "place": "/net/train.py:41", "reason": SAID, "count": 2},
+        {"kind": "recompilation", "place": "/net/train.py:9",
+         "reason": "0/0: tensor 'x' size mismatch at index 0", "count": 1},
+    ]  # fmt: skip
+    advice = run.advise().set_index("rule")
+    assert advice.loc["graph-breaks", "finding"] == f"2 graph breaks, /net/train.py:41: {SAID}"
+    assert advice.loc["graph-breaks", "source"] == "/net/train.py:41"
+    assert (
+        "1 function was compiled again, /net/train.py:9" in advice.loc["recompilation", "finding"]
+    )
+    assert load(TRACE).advise().set_index("rule").loc["graph-breaks", "status"] == "silent"
+
+
+def test_a_log_says_why_graphs_break_and_are_compiled_again(tmp_path: Path) -> None:
+    from pyprof2.parsers.torch_trace import read_log
+    from tests.parsers.test_torch_trace import artifact, log_of, record
+
+    path = tmp_path / "dedicated_log_torch_trace_0.log"
+    metrics = {"recompile_reason": "0/0: size", "co_filename": "/net/t.py", "co_firstlineno": 9}
+    path.write_text(
+        log_of("miss")
+        + artifact("dynamo_graph_break_reason", BREAK)
+        + record({"compilation_metrics": metrics})
+        + record({"compilation_metrics": metrics | {"recompile_reason": None}})
+    )
+
+    assert read_log(path).events == [
+        (None, ("graph break", "/net/train.py:41", SAID)),
+        (None, ("recompilation", "/net/t.py:9", "0/0: size")),
+    ]
+
+
 @pytest.fixture(scope="module")
 def h200(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A recording of Triton kernels, with the log of their compilation beside it."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from pyprof2.analysis.axes import join_owners
 from pyprof2.analysis.summaries.owner_shares import owner_shares
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 def shares(
-    kernels: list[tuple[str | None, list[str], int]],
-    parts: list[tuple[int, str | None, int | None]],
+    kernels: Sequence[tuple[str | None, list[str], int]],
+    parts: Sequence[tuple[int, str | None, int | None]],
     depth: int | None = None,
 ) -> dict[str, int]:
     """Return the shares of layers: of kernels by one layer, several, time; of parts by kernel."""
