@@ -68,19 +68,20 @@ def socket_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running(*words: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Python with these arguments, and end it."""
-    child = subprocess.Popen(
-        [sys.executable, *words],
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
+def running(
+    *words: str, said: Path | None = None, **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run Python with these arguments, and end it; what it prints is in a file, or nowhere."""
+    with Path(said or os.devnull).open("w") as file:
+        child = subprocess.Popen(
+            [sys.executable, *words],
+            env=os.environ | environment, stdout=file, stderr=file,
+        )  # fmt: skip
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.wait()
 
 
 def request(pid: int, kind: int = 3, *, count: int = 1, job: int = 0) -> bytes:
