@@ -69,7 +69,7 @@ def socket_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running(
-    *words: str, said: Path | None = None, **environment: str
+    *words: str, said: Path | str | None = None, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run Python with these arguments, and end it; what it prints is in a file, or nowhere."""
     with Path(said or os.devnull).open("w") as file:
