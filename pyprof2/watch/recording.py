@@ -273,7 +273,7 @@ def remove_abandoned(output: Path) -> None:
                         with contextlib.suppress(OSError):
                             path.unlink()
                 shutil.rmtree(folder, ignore_errors=True)
-                # What is empty now was nothing but its place.
+                # A folder that is empty now was nothing but its place.
                 for each in (folder.parent, output):
                     with contextlib.suppress(OSError):
                         each.rmdir()
