@@ -1,11 +1,11 @@
 // A step on other devices: a bar for each from 0, with its interval, the recorded one marked.
 import { el, multiline, NULL, shown } from "./text.js";
-import { rate, timeUnit } from "./units.js";
+import { rate, timeScale } from "./units.js";
 
 /** @param {{step: number|null, level: number, rows: any[]}} doc */
 export function elsewhere(doc) {
   const most = Math.max(1, ...doc.rows.map(({ step_ns, hi_ns }) => Math.max(step_ns ?? 0, hi_ns ?? 0)));
-  const unit = timeUnit(most / 10);
+  const unit = timeScale(most);
   const form = (ns) => rate(ns / unit.size);
   const share = (ns) => `${(100 * ns) / most}%`;
   const rows = doc.rows.map((row) => {

@@ -42,7 +42,7 @@ export function shortTime(ns) {
 /** Times up to `largest` ns in one unit, with as few digits as are needed: for axes and columns. */
 export function timeScale(largest) {
   const unit = [["ns", 1], ...TIMES].filter(([, size]) => largest >= size).pop() ?? ["ns", 1];
-  return { label: unit[0], form: (ns) => String(Number((ns / unit[1]).toPrecision(4))) };
+  return { label: unit[0], size: unit[1], form: (ns) => String(Number((ns / unit[1]).toPrecision(4))) };
 }
 
 /** A power of ten as the tick of an axis: `0.1`, `10`, `100 T`. */

@@ -246,7 +246,7 @@ def test_zoom_leads_to_single_kernels(
     inside = kernels[
         kernels["start_ns"].between(zero, zero + window["end_ns"] - window["start_ns"])
     ]
-    least = inside.loc[inside["dur_ns"].where(inside["dur_ns"] > 0).idxmin()]
+    least = inside[inside["dur_ns"] > 0].nsmallest(1, "dur_ns").to_dict("records")[0]
     at, length = int(least["start_ns"]) - zero, int(least["dur_ns"])
 
     fragment = f"page=timeline&from={max(0, at - 2 * length)}&to={at + 3 * length}"

@@ -113,9 +113,9 @@ class Graph {
   }
 
   draw() {
-    const whole = Math.max(280, this.box.clientWidth);
+    this.width = Math.max(280, this.box.clientWidth);
     const graph = flamegraph()
-      .width(whole)
+      .width(this.width)
       .cellHeight(20)
       .minFrameSize(1)
       .transitionDuration(0)
@@ -124,7 +124,7 @@ class Graph {
       .sort((a, b) => b.data.value - a.data.value)
       .setColorMapper((node, original) => (node.highlight ? original : toneOf(node)))
       .setLabelHandler((node) => this.words(node))
-      .getName((node) => fitted(node.data.name, (node.x1 - node.x0) * whole - 18, (text) => textWidth(text)))
+      .getName((node) => this.label(node))
       .onClick((node) => this.chosen(node));
     select(this.box).datum(this.root).call(graph);
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -138,6 +138,17 @@ class Graph {
     this.openButton.addEventListener("click", () => this.select());
   }
 
+  /** The label of a frame, cut to its width. */
+  label(node) {
+    return fitted(node.data.name, (node.x1 - node.x0) * this.width - 18, (text) => textWidth(text));
+  }
+
+  /** The whole, and what is to be read of it: who says what they see finds the frame. */
+  spoken(node) {
+    const label = this.label(node);
+    return label.includes("\u2026") ? `${this.words(node)}; ${label}` : this.words(node);
+  }
+
   frames() {
     return [...this.box.querySelectorAll("g.frame")];
   }
@@ -147,7 +158,7 @@ class Graph {
     const frames = this.frames();
     for (const frame of frames) {
       frame.setAttribute("role", "button");
-      frame.setAttribute("aria-label", this.words(frame.__data__));
+      frame.setAttribute("aria-label", this.spoken(frame.__data__));
       frame.setAttribute("tabindex", "-1");
     }
     const chosen = frames.find((frame) => frame.__data__ === this.node) ?? frames.find((frame) => !frame.__data__.parent);

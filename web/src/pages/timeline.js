@@ -116,7 +116,7 @@ class View {
     return [
       button("+", "Zoom in", zoom(0.5)), button("\u2212", "Zoom out", zoom(2)),
       button("\u2190", "Earlier", zoom(1, -0.5)), button("\u2192", "Later", zoom(1, 0.5)),
-      button("All", "Show the whole window", () => this.show(this.length / 2, this.length)),
+      button("All", "All of the window", () => this.show(this.length / 2, this.length)),
     ];
   }
 
