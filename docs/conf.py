@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+import contextlib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from pyprof2 import __version__
+from pyprof2 import __version__, cli
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 project: Final = "pyprof2"
 author: Final = "the pyprof2 developers"
@@ -15,6 +21,10 @@ extensions: Final = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns: Final = ["_generated"]
 html_theme: Final = "furo"
 html_title: Final = f"pyprof2 {__version__}"
+html_static_path: Final = ["_static"]
+html_css_files: Final = ["pages.css"]
+# A block that does not say what it is of is the output of a command, not Python.
+highlight_language: Final = "text"
 
 # Single backquotes are code, here and in the docstrings.
 default_role: Final = "code"
@@ -43,3 +53,19 @@ nitpick_ignore_regex: Final = [
     ("py:.*", "AbstractContextManager"),
     ("py:.*", r"Path|PathLike|Any|Callable|Iterable|Iterator|Mapping|Sequence|SinkName|optional"),
 ]
+
+SAMPLE: Final = Path(__file__).parent.parent / "tests" / "data" / "compiled" / "h200.json.gz"
+"""A recording of ours, of a small training on an H200."""
+
+
+def write_sample_report(app: Sphinx, error: Exception | None) -> None:
+    """Write the page of a recording beside the documentation, as its reader would."""
+    if error is None and app.builder.name == "html":
+        page = Path(app.outdir) / "sample-report.html"
+        with contextlib.redirect_stdout(io.StringIO()):
+            cli.main(["report", str(SAMPLE), "-o", str(page), "--force", "-q"])
+
+
+def setup(app: Sphinx) -> None:
+    """Add to Sphinx what this documentation has beside its pages."""
+    app.connect("build-finished", write_sample_report)
