@@ -12,7 +12,9 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 
 VENV := .venv
 RUN := $(VENV)/bin/
-BENCHMARKS := startup kineto_parse against_hta nsight_parse costs annotation_cost window_cost serving \
+# Windows has programs of an environment elsewhere; there only wheels are built.
+IN_VENV = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)/$(1)
+BENCHMARKS := startup coverage kineto_parse against_hta nsight_parse costs annotation_cost window_cost serving \
               perfetto_export snapshot report_page remedies
 CONSTRAINTS := constraints.txt
 # What is installed is made from them: what changes in one of them is installed anew.
@@ -36,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	test-torch in-torch \
 	check docs fuzz fuzz-native \
 	bench \
-	generate requirements dist in-dist web vscode test-vscode pictures clean
+	generate linkcheck requirements dist in-dist wheels in-wheels installed web vscode test-vscode pictures clean
 
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
@@ -47,10 +49,13 @@ help:
 	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
 	@echo 'make test-torch  the annotation with an older torch (TORCH=2.6.0), which brings gigabytes of CUDA'
 	@echo 'make check     lint, format, types, documentation'
-	@echo 'make docs      the documentation, in build/docs'
+	@echo 'make docs      run all that the documentation shows, and build it in build/docs'
+	@echo 'make linkcheck  follow the links of the documentation; needs a network'
 	@echo 'make generate  write the generated parts of the documentation anew'
 	@echo 'make requirements  write the hashes of what CI and releases install anew'
 	@echo 'make dist      the wheel and the source archive, in dist'
+	@echo 'make installed  try them in fresh environments (TRY="python3.11 python3.13")'
+	@echo 'make wheels    the wheels of a release for this system, in wheels, with cibuildwheel'
 	@echo 'make web       build the page of a report anew, with npm'
 	@echo 'make vscode    build the extension for VS Code, editors/vscode/pyprof2.vsix, with npm'
 	@echo 'make test-vscode  test it in code-server, which is installed into ~/.cache once'
@@ -107,16 +112,20 @@ check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
 	$(RUN)mypy
-	$(RUN)python docs/generate.py --check
 	$(RUN)python -m tests.words
-	$(RUN)sphinx-build -q -n -W -b html docs build/docs
+	@$(MAKE) --no-print-directory docs
 
+# What the pages show is run, the notebook and every command, and is red where it is not what they say.
 docs: $(VENV)/.annotate,test,docs
-	$(RUN)sphinx-build -n -W -b html docs build/docs
+	$(RUN)python -m docs.generate --check
+	$(RUN)sphinx-build -q -n -W -b html docs build/docs
 	@echo 'build/docs/index.html'
 
+linkcheck: $(VENV)/.annotate,test,docs
+	$(RUN)sphinx-build -q -b linkcheck docs build/links
+
 generate: $(VENV)/.annotate,test,docs
-	$(RUN)python docs/generate.py
+	$(RUN)python -m docs.generate
 
 # npm checks each package against the hash in web/package-lock.json.
 web:
@@ -175,8 +184,22 @@ in-dist: | $(VENV)
 	rm -rf dist
 	$(RUN)python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
 
+# One for all Pythons from 3.11 on, for this system; on Linux in containers, which need docker.
+CIBUILDWHEEL := 4.3.5
+wheels:
+	@$(MAKE) --no-print-directory VENV='$(VENV)-wheels' in-wheels
+
+in-wheels: | $(VENV)
+	$(call IN_VENV,python) -m pip install --disable-pip-version-check 'cibuildwheel==$(CIBUILDWHEEL)'
+	$(call IN_VENV,python) -m cibuildwheel --output-dir wheels
+
+# What was built, in fresh environments: TRY='python3.11 python3.13'.
+TRY ?= $(PYTHON)
+installed:
+	'$(PYTHON)' requirements/installed.py dist $(TRY)
+
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-dist build dist *.egg-info \
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-dist $(VENV)-wheels build dist wheels *.egg-info \
 		web/node_modules editors/vscode/node_modules editors/vscode/out editors/vscode/*.vsix
 
 # The versions hold for the build backend too, of which -c says nothing: pip looks for them in one

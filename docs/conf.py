@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import __version__, cli
 
@@ -66,6 +67,17 @@ def write_sample_report(app: Sphinx, error: Exception | None) -> None:
             cli.main(["report", str(SAMPLE), "-o", str(page), "--force", "-q"])
 
 
+def for_these_pages(_app: Any, path: Path, _page: str, content: list[str]) -> None:
+    """Change the links of the README where it is included: they lead from its own folder."""
+    if path.name != "README.rst":
+        return
+    text = content[0].replace(":: docs/pictures/", ":: pictures/")
+    text = re.sub(r"`([^`<]+)\s<docs/([\w-]+)\.rst>`_", r":doc:`\1 <\2>`", text)
+    # Other files are in the repository alone.
+    content[0] = re.sub(r"`([^`<]+)\s<[\w./-]+>`_", r"\1", text)
+
+
 def setup(app: Sphinx) -> None:
-    """Add to Sphinx what this documentation has beside its pages."""
+    """Have Sphinx ask for both."""
+    app.connect("include-read", for_these_pages)
     app.connect("build-finished", write_sample_report)

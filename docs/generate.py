@@ -1,6 +1,6 @@
 """Write the parts of the documentation that come from the code, or say which are stale.
 
-Usage: python docs/generate.py [--check]
+Usage: python -m docs.generate [--check]
 
 A generated part stands in a page between two comments::
 
@@ -8,8 +8,8 @@ A generated part stands in a page between two comments::
     .. end generated
 
 What it holds is named in the first one: one of the writers below, or, after a dollar sign, a
-command whose real output is shown. Commands run in a folder of their own, on the recording
-that the package ships, so that their output is the same everywhere. With `--check` nothing is
+command whose real output is shown. Commands run on the recordings of `examples.py`, so that their
+output is the same everywhere. With `--check` nothing is
 written, and the exit code is 1 if a part is not what the code gives now.
 """
 
@@ -17,17 +17,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import re
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from docs import notebook
+from docs.examples import WIDTH, output
 from pyprof2.analysis.costs import registry
 from pyprof2.analysis.hardware.devices import DEVICES
 from pyprof2.analysis.hardware.tensor_core import RULES, RULES_VERSION
@@ -63,7 +60,8 @@ if TYPE_CHECKING:
     from pyprof2.tables import Column, Table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-EXAMPLE: Final = ROOT / "pyprof2" / "data" / "demo.json.gz"
+
+NOTEBOOK: Final = ROOT / "docs" / "tutorial.ipynb"
 
 _PART: Final = re.compile(
     r"^(\.\. generated: (?P<what>[^\n]+)\n)(?P<text>.*?)(^\.\. end generated$)",
@@ -77,6 +75,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     check = parser.parse_args().check
     stale = []
+    old = NOTEBOOK.read_text(encoding="utf-8")
+    ran = notebook.executed(old)
+    if ran != old:
+        stale.append(str(NOTEBOOK.relative_to(ROOT)))
+        if not check:
+            NOTEBOOK.write_text(ran, encoding="utf-8")
     for page in _pages():
         old = page.read_text(encoding="utf-8")
         new = _PART.sub(_filled, old)
@@ -147,6 +151,11 @@ def sums() -> str:
 def batch_columns() -> str:
     """Return the columns of the batch model."""
     return "\n".join(_columns(BATCH_COLUMNS))
+
+
+def tutorial() -> str:
+    """Return the notebook, which was run before, as a page."""
+    return notebook.page(NOTEBOOK.read_text(encoding="utf-8"))
 
 
 def lines() -> str:
@@ -415,23 +424,14 @@ def _heading(text: str, line: str) -> list[str]:
 
 
 def _output(command: str) -> str:
-    """Run `command` beside a copy of the example, and return it with its output as reST."""
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(EXAMPLE, folder)
-        program, *arguments = shlex.split(command)
-        if program != "pyprof2":
-            msg = f"not a command of ours: {command}"
-            raise ValueError(msg)
-        environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-m", "pyprof2", *arguments],
-            capture_output=True, text=True, check=False, cwd=folder, env=environment,
-        )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
-    # Without a compiler another scanner reads the same.
-    shown = done.stdout.replace("Python scanner", "compiled scanner")
-    lines = [f"$ {command}", *(line.rstrip() for line in shown.strip("\n").splitlines())]
+    """Return `command` with its output, as reST."""
+    # A terminal goes on in the next line where one is too long for it.
+    folded = (
+        line[at : at + WIDTH]
+        for line in output(command).strip("\n").splitlines()
+        for at in range(0, max(1, len(line)), WIDTH)
+    )
+    lines = [f"$ {command}", *(line.rstrip() for line in folded)]
     return ".. code-block:: console\n\n" + textwrap.indent("\n".join(lines), "   ")
 
 
@@ -446,6 +446,7 @@ _WRITERS: Final[dict[str, Callable[[], str]]] = {
     "tables": tables,
     "results": results,
     "sums": sums,
+    "tutorial": tutorial,
     "lines": lines,
     "bins": bins,
     "commands": commands,

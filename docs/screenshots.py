@@ -1,7 +1,7 @@
 """Take the pictures of a report that the documentation shows: `make pictures`.
 
 They are of recordings that are made here, of two ranks in training on GPUs, of a job of eight and
-at three batch sizes, and of the one that comes with pyprof2; in `docs/pictures`, as WebP. Chromium
+at three batch sizes, and of the two that come with pyprof2; in `docs/pictures`, as WebP. Chromium
 is needed, and playwright.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from playwright.sync_api import sync_playwright
 
+from docs import examples
 from pyprof2 import cli
 from tests import dialled
 from tests.analysis.job.job_generator import Job, name_pause, simulate, write
@@ -42,6 +43,7 @@ PAGES: Final = {
 OF_THE_JOB: Final = {"path": "", "ranks": ""}
 """Those of eight ranks, of which one is slow, and one loads data for long in a step."""
 OF_THE_DEMO: Final = {"source": ""}
+OF_THE_README: Final = {"overview": ""}
 BEYOND: Final = 52
 """Where the dials are dragged to: it was not recorded, and fits."""
 
@@ -58,8 +60,10 @@ def main(folder: Path) -> None:
         )
         for report, pages in reports(Path(scratch)):
             for name, fragment in pages.items():
-                for scheme, width in LOOKS if name == "overview" else LOOKS[:3]:
-                    file = folder / f"report-{name}-{scheme}-{width}.webp"
+                book = "readme" if pages is OF_THE_README else "report"
+                count = 1 if book == "readme" else len(LOOKS) if name == "overview" else 3
+                for scheme, width in LOOKS[:count]:
+                    file = folder / f"{book}-{name}-{scheme}-{width}.webp"
                     take(browser, f"{report.as_uri()}#page={name}&{fragment}", file)
         dials = page_with_dials(Path(scratch)).as_uri()
         for scheme, width in LOOKS:
@@ -81,6 +85,9 @@ def reports(scratch: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     words = ["report", str(data / "demo.json.gz"), "-o", str(demo), "--source-root", str(data)]
     cli.main([*words, "-q"])
     yield demo, OF_THE_DEMO
+    gpu = scratch / "gpu.html"
+    cli.main(["report", str(examples.folder() / "gpu.pyprof2"), "-o", str(gpu), "-q"])
+    yield gpu, OF_THE_README
 
 
 def job(scratch: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
 import textwrap
@@ -81,6 +82,34 @@ def test_every_page_is_reached_from_the_index() -> None:
     pages = {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.glob("**/*.rst")}
 
     assert pages - {"index"} == {line.strip() for line in index.splitlines()} & pages
+
+
+def test_links_between_files_of_the_repository_lead_somewhere() -> None:
+    for page in (*ROOT.glob("*.rst"), ROOT / "benchmarks" / "README.rst"):
+        text = page.read_text(encoding="utf-8")
+        links = re.compile(r"`[^`<]*\s<([^>:#]+)>`_|^\.\. (?:image|figure):: (\S+)", re.MULTILINE)
+        targets = links.findall(text)
+
+        missing = [t for pair in targets for t in pair if t and not (page.parent / t).exists()]
+        assert missing == [], page
+
+
+def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
+    text = " ".join((ROOT / "README.rst").read_text(encoding="utf-8").split())
+    ways = json.loads((ROOT / "benchmarks" / "results" / "against_hta.json").read_bytes())["ways"]
+    ours, theirs = ways["parse"], ways["HTA"]
+    kept = (DOCS / "predecessors.rst").read_text(encoding="utf-8")
+    coverage = (ROOT / "benchmarks" / "README.rst").read_text(encoding="utf-8")
+
+    assert f"takes {ours['cpu_s']} s of CPU" in text
+    assert f"and {ours['peak_mb'] / 1000:.2f} GB of memory" in text
+    assert f"takes {theirs['cpu_s']:.0f} s and {theirs['peak_mb'] / 1000:.2f} GB" in text
+    promised, done = re.findall(r"(\d+) promises.*?(\d+) are kept", kept, re.DOTALL)[0]
+    assert f"Of {promised} promises" in text
+    assert f"{done} are kept" in text
+    linked, costed = re.findall(r"median of 26\s+([\d.]+)\s+([\d.]+)", coverage)[0]
+    assert f"for {float(linked):g} % of its kernels' time" in text
+    assert f"bytes for {costed} % of its work" in text
 
 
 def test_the_version_stands_in_one_place() -> None:

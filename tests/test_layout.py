@@ -33,7 +33,7 @@ LEAVES: Final = {f"pyprof2.{name}" for name in ROOT_MODULES - COMMANDS}
 
 ABOVE: Final = (
     ("parsers", "analysis", "nvtx"), ("store",), ("pipeline",), ("api",), ("capture", "reports"),
-    ("lsp", "integrations", "watch"), ("cli",),
+    ("agents", "lsp", "integrations", "watch"), ("cli",),
 )  # fmt: skip
 """The packages, the lowest first: none imports another of its own height, or one above it."""
 
@@ -48,7 +48,10 @@ SIDE_BY_SIDE: Final = {("hardware", "linking")}
 
 BUILT_FROM: Final = ("setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in")
 
-HEAVY: Final = ("torch", "nvtx", "pandas", "pyarrow", "numpy", "sqlalchemy", "tqdm", "tabulate")
+HEAVY: Final = (
+    "torch", "nvtx", "pandas", "pyarrow", "numpy", "sqlalchemy", "tqdm", "tabulate",
+    "duckdb", "mcp", "pydantic",
+)  # fmt: skip
 
 
 class Import(NamedTuple):
@@ -366,6 +369,18 @@ def test_nothing_but_its_command_imports_the_editors_server() -> None:
         and not (item.importer == "pyprof2.cli.lsp" and not item.at_load)
         # Where the batch size stands in a file.
         and not (item.importer == "pyprof2.cli.batch" and item.imported == "pyprof2.lsp.patches")
+    ]
+
+    assert wrong == []
+
+
+def test_nothing_but_its_command_imports_the_server_of_agents() -> None:
+    wrong = [
+        item
+        for item in ALL_IMPORTS
+        if _is_in(item.imported, ("pyprof2.agents", "mcp", "mcp_types", "duckdb"))
+        and not _is_in(item.importer, ("pyprof2.agents",))
+        and not (item.importer == "pyprof2.cli.mcp" and not item.at_load)
     ]
 
     assert wrong == []

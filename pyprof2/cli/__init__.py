@@ -34,6 +34,7 @@ from pyprof2.cli import (
     idle,
     lines,
     lsp,
+    mcp,
     memory,
     parse,
     predict,
@@ -77,6 +78,7 @@ __all__ = [
     "lines",
     "lsp",
     "main",
+    "mcp",
     "memory",
     "parse",
     "predict",
@@ -104,7 +106,7 @@ _GROUPS: Final = {
     "Explain": (idle, advise, explain, whatif, batch, predict),
     "Many runs": (ranks, compare),
     "Export": (report, export),
-    "Editor": (lsp,),
+    "Editor": (lsp, mcp),
 }
 """The commands, by what `--help` groups them under; each module declares that of its name."""
 

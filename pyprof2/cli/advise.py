@@ -30,6 +30,7 @@ def add_to(commands: arguments.Commands) -> None:
     arguments.add_roofs(command)
     arguments.add_span(command)
     arguments.add_format(command)
+    arguments.add_envelope(command)
     arguments.add_output(command)
     arguments.add_source_root(command)
     command.set_defaults(run=run)
@@ -40,10 +41,11 @@ def run(args: argparse.Namespace) -> None:
     target = arguments.target_of(args)
     from pyprof2.api.run import load
     from pyprof2.reports.advice import AdviceQuery, show
+    from pyprof2.reports.envelope import call
 
-    query = AdviceQuery(args.rank, target)
     loaded = load(
         args.input, device=args.device, source_root=args.source_root,
         progress=arguments.wants_progress(args),
-    )  # fmt: skip
-    show(loaded.of_span(args.span), query)
+    ).of_span(args.span)  # fmt: skip
+    target = arguments.with_sides(target, loaded, call("idle", input=str(args.input)))
+    show(loaded, AdviceQuery(args.rank, target))

@@ -6,6 +6,7 @@ import argparse
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,8 @@ from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+    from pyprof2.api.run import Run
 
     Commands = _SubParsersAction[Any]
 
@@ -147,6 +150,42 @@ def add_format(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_envelope(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare JSON in the form of the answers to agents; `with_sides` fills it."""
+    command.add_argument(
+        "--envelope",
+        action="store_true",
+        help="JSON as agents get it: {schema, data, evidence, next}, with null in words",
+    )
+
+
+def is_enveloped(args: argparse.Namespace) -> bool:
+    """Return whether that form is asked for.
+
+    Raises:
+        UsageError: so is another one.
+    """
+    if args.envelope and args.format not in (None, "json"):
+        msg = f"--envelope is for json, not for {args.format}: leave it out"
+        raise UsageError(msg)
+    return bool(args.envelope)
+
+
+def with_sides(target: files.Target, run: Run, *following: dict[str, Any]) -> files.Target:
+    """Return a target that has what the numbers of a run rest on, where that is asked for.
+
+    Args:
+        target: where to write.
+        run: the recording.
+        *following: calls that lead on.
+    """
+    if target.sides is None:
+        return target
+    from pyprof2.reports.envelope import evidence_of
+
+    return replace(target, sides=(evidence_of(run), following))
+
+
 def target_of(args: argparse.Namespace) -> files.Target:
     """Return where to write, and in which form.
 
@@ -156,7 +195,8 @@ def target_of(args: argparse.Namespace) -> files.Target:
     """
     endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
     ending = "" if args.output is None else files.ending_of(args.output)
-    form = args.format or endings.get(ending, "table")
+    has_sides = hasattr(args, "envelope") and is_enveloped(args)
+    form = "json" if has_sides else args.format or endings.get(ending, "table")
     if args.width is not None and form != "table":
         msg = f"--width is for tables, not for {form}: leave it out"
         raise UsageError(msg)
@@ -164,7 +204,9 @@ def target_of(args: argparse.Namespace) -> files.Target:
         msg = f"--csv-safe is for csv, not for {form}: leave it out"
         raise UsageError(msg)
     files.check_free(args.output, force=args.force)
-    return files.Target(form, args.output, args.width, args.csv_safe)
+    return files.Target(
+        form, args.output, args.width, args.csv_safe, ({}, ()) if has_sides else None
+    )  # fmt: skip
 
 
 def wants_progress(args: argparse.Namespace) -> bool:

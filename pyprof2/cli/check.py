@@ -25,7 +25,8 @@ def add_to(commands: arguments.Commands) -> None:
         epilog=_EXAMPLES,
     )
     arguments.add_input(command)
-    command.add_argument("--format", choices=check.FORMATS, default="table", help="default: table")
+    command.add_argument("--format", choices=check.FORMATS, help="default: table")
+    arguments.add_envelope(command)
     arguments.add_source_root(command)
     command.set_defaults(run=run)
 
@@ -33,6 +34,12 @@ def add_to(commands: arguments.Commands) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show what `args.input` has and lacks."""
     from pyprof2.api.run import load
+    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import Target
+
+    is_enveloped = arguments.is_enveloped(args)
 
     loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    check.write(loaded.check(), args.format)
+    target = Target("json", sides=({}, ())) if is_enveloped else Target(args.format or "table")
+    target = arguments.with_sides(target, loaded, call("prof", input=str(args.input)))
+    check.write(loaded.check(), target)

@@ -68,6 +68,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
 
 def _add_output(command: argparse.ArgumentParser) -> None:
     arguments.add_format(command)
+    arguments.add_envelope(command)
     arguments.add_output(command, "compare runs that are not comparable; ")
 
 
@@ -90,6 +91,7 @@ def run(args: argparse.Namespace) -> None:
     target = arguments.target_of(args)
     from pyprof2.api.comparison import compare, failures
     from pyprof2.reports.comparison import ComparisonQuery, show
+    from pyprof2.reports.envelope import call
 
     axes = tuple(args.by or ())
     by_rank = axes == (RANK,)
@@ -106,6 +108,7 @@ def run(args: argparse.Namespace) -> None:
         args.a, args.b, steps=args.steps, by=axes, force=args.force,
         progress=arguments.wants_progress(args),
     )  # fmt: skip
+    target = arguments.with_sides(target, found.b, call("explain", input=str(args.b)))
     show(found, ComparisonQuery(axes, by_rank, args.top, target))
     failed = failures(found, args.fail_on)
     for line in failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import importlib.util
 import os
 import shlex
@@ -18,7 +19,7 @@ from pyprof2.errors import OutputExistsError
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyprof2.cli import arguments
     from pyprof2.reports.query import Query
@@ -29,6 +30,14 @@ _RECORDING: Final = "demo.json.gz"
 _STORE: Final = "demo.pyprof2"
 _CAPTURE: Final = "demo-nsys"
 _NSYS_VIEW: Final = "--by layer,direction --top 8"
+_GPU: Final = {
+    "gpu.json.gz": "gpu.json.gz",
+    "gpu.log.gz": "dedicated_log_torch_trace_rank_0.log",
+    "gpu_train.txt": "t.py",
+}
+"""The files of the recording of a GPU, and their names as torch leaves them."""
+_GPU_STORE: Final = "gpu.pyprof2"
+_GPU_VIEWS: Final = ("--by op --top 8", "--by source --top 8")
 _VIEWS: Final = ("--by op --top 8", "--by layer --top 8", "--sort dur_us --top 8")
 
 
@@ -40,7 +49,12 @@ def add_to(commands: arguments.Commands) -> None:
         description="Train a small network on the GPU, or on the CPU if there is none; record "
         "it, parse the recording, and show the profile. Without torch a recording of the same "
         "network serves, which comes with pyprof2. Where nsys is installed, it records the same "
-        "script too.",
+        "script too. With --gpu nothing runs: it shows a recording of a training on an H200.",
+    )
+    command.add_argument(
+        "--gpu",
+        action="store_true",
+        help="show the recording of a GPU that comes with pyprof2",
     )
     command.add_argument(
         "-o",
@@ -57,15 +71,17 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.api.run import load, parse
     from pyprof2.cli import prof
 
-    with _folder(args.output) as folder:
-        recording = _record(folder, quiet=args.quiet)
-        print(f"$ pyprof2 parse {_RECORDING}")
-        store = parse([recording], folder / _STORE)
-        loaded = load(store)
-        for options in _VIEWS:
-            print(f"\n$ pyprof2 prof {_STORE} {options}\n")
-            prof.show(loaded, _query(options))
-        _show_nsys(folder, quiet=args.quiet)
+    files = (_SCRIPT, _RECORDING, _STORE, f"{_CAPTURE}.nsys-rep", f"{_CAPTURE}.sqlite")
+    with _folder(args.output, (*_GPU.values(), _GPU_STORE) if args.gpu else files) as folder:
+        recording = _unpack_gpu(folder) if args.gpu else _record(folder, quiet=args.quiet)
+        print(f"$ pyprof2 parse {recording.name}")
+        name = _GPU_STORE if args.gpu else _STORE
+        loaded = load(parse([recording], folder / name))
+        for options in _GPU_VIEWS if args.gpu else _VIEWS:
+            print(f"\n$ pyprof2 prof {name} {options}\n")
+            prof.show(loaded, _query(options, name))
+        if not args.gpu:
+            _show_nsys(folder, quiet=args.quiet)
     if args.output is None:
         print("\nTo keep the script, the recording and the store: pyprof2 demo -o DIR")
     else:
@@ -74,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _folder(wanted: Path | None) -> Iterator[Path]:
+def _folder(wanted: Path | None, names: Sequence[str]) -> Iterator[Path]:
     """Give the folder to work in, which is deleted afterwards if nobody asked for it.
 
     Raises:
@@ -85,11 +101,20 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     wanted.mkdir(parents=True, exist_ok=True)
-    for name in (_SCRIPT, _RECORDING, _STORE, f"{_CAPTURE}.nsys-rep", f"{_CAPTURE}.sqlite"):
+    for name in names:
         if os.path.lexists(wanted / name):
             msg = f"{wanted / name}: exists; name another folder"
             raise OutputExistsError(msg)
     yield wanted
+
+
+def _unpack_gpu(folder: Path) -> Path:
+    """Put the recording of a GPU into `folder`, with its script and the log of its compilation."""
+    for name, own in _GPU.items():
+        content = (_DATA / name).read_bytes()
+        is_log = own.endswith(".log")
+        (folder / own).write_bytes(gzip.decompress(content) if is_log else content)
+    return folder / next(iter(_GPU.values()))
 
 
 def _record(folder: Path, *, quiet: bool) -> Path:

@@ -32,9 +32,8 @@ def add_to(commands: arguments.Commands) -> None:
         "--rank", type=int, metavar="N", help="rank of the row, where there are several"
     )
     arguments.add_roofs(command)
-    command.add_argument(
-        "--format", choices=explanation.FORMATS, default="text", help="default: text"
-    )
+    command.add_argument("--format", choices=explanation.FORMATS, help="default: text")
+    arguments.add_envelope(command)
     arguments.add_source_root(command)
     command.set_defaults(run=run)
 
@@ -46,6 +45,7 @@ def run(args: argparse.Namespace) -> None:
 
     if not args.reference.startswith(PREDICTION):
         parse_reference(args.reference)
+    is_enveloped = arguments.is_enveloped(args)
     device = args.device
     if device is not None and Path(device).is_file():
         device = Path(device)
@@ -56,4 +56,12 @@ def run(args: argparse.Namespace) -> None:
     except UsageError as error:
         msg = f"{args.input}: {error}"
         raise UsageError(msg) from error
-    explanation.write(facts, args.format)
+    if is_enveloped:
+        from pyprof2.reports.envelope import call
+        from pyprof2.reports.files import Target
+
+        target = Target("json", sides=({}, ()))
+        following = call("prof", input=str(args.input), by="kernel")
+        arguments.with_sides(target, loaded, following).write_enveloped(facts)
+        return
+    explanation.write(facts, args.format or "text")

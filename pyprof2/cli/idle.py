@@ -44,6 +44,7 @@ def add_to(commands: arguments.Commands) -> None:
     arguments.add_span(command)
     arguments.add_top(command)
     arguments.add_format(command)
+    arguments.add_envelope(command)
     arguments.add_output(command)
     arguments.add_source_root(command)
     command.set_defaults(run=run)
@@ -58,10 +59,13 @@ def run(args: argparse.Namespace) -> None:
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.idle_profile import check_axes
     from pyprof2.api.run import load
+    from pyprof2.reports.envelope import call
     from pyprof2.reports.idle import IdleQuery, show
 
     axes = tuple(args.by or ())
     check_axes(axes)
-    query = IdleQuery(axes, args.normal_gap, args.rank, args.top, target)
-    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    show(loaded.of_span(args.span), query)
+    loaded = load(
+        args.input, source_root=args.source_root, progress=arguments.wants_progress(args)
+    ).of_span(args.span)  # fmt: skip
+    target = arguments.with_sides(target, loaded, call("advise", input=str(args.input)))
+    show(loaded, IdleQuery(axes, args.normal_gap, args.rank, args.top, target))

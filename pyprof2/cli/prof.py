@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -173,6 +174,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only the totals: of the recording, the ledger, and each step's utilization",
     )
+    arguments.add_envelope(group)
     arguments.add_output(group)
 
 
@@ -180,6 +182,7 @@ def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     from pyprof2.api import run as runs
     from pyprof2.cli.query import asks_for_serving, check_breakdown, has_no_choice, read_query
+    from pyprof2.reports.envelope import call
 
     by_serving = asks_for_serving(args)
     query = read_query(args, by=[] if by_serving else args.by)
@@ -198,6 +201,9 @@ def run(args: argparse.Namespace) -> None:
         source_root=args.source_root,
         progress=arguments.wants_progress(args),
     ).of_span(query.span)
+    following = [call(name, input=str(args.input)) for name in ("idle", "advise", "check")]
+    target = arguments.with_sides(query.target, loaded, *following)
+    query = replace(query, target=target)
     if args.breakdown:
         from pyprof2.reports.totals import show_breakdown
 

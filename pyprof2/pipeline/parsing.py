@@ -125,8 +125,13 @@ def parse_found(  # noqa: PLR0913 - see `parse`
     look_for_captures: bool = True,
     torch_trace: Path | None = None,
     progress: bool = False,
+    looks_at_code: bool = True,
 ) -> Path:
-    """Do what `parse` does, of what is here; return the store's path."""
+    """Do what `parse` does, of what is here; return the store's path.
+
+    `looks_at_code` is whether to note which of the files of code that a recording names, wherever
+    they lie, are as they were.
+    """
     named = found.paths
     files = [file for path in named for file in find_traces(path)]
     if executor is not None:
@@ -143,7 +148,10 @@ def parse_found(  # noqa: PLR0913 - see `parse`
     if kept is not None and len(kept.sources) == len(files):
         return out
     with _Workers(min(jobs, len(files)), executor) as workers:
-        job = _Job(files, found, root, workers, capture_files, logs, progress=progress)
+        job = _Job(
+            files, found, root, workers, capture_files, logs, progress=progress,
+            looks_at_code=looks_at_code,
+        )  # fmt: skip
         with StoreWriter(out, force=replaces) as writer:
             failed = job.parse(writer, kept)
     for _, error in failed:
@@ -170,6 +178,7 @@ class _Job:
         captures: recordings that may say what the kernels of replayed graphs are.
         logs: of what was compiled.
         progress: whether to show a bar.
+        looks_at_code: see `parse_found`.
     """
 
     files: Sequence[Path]
@@ -179,6 +188,7 @@ class _Job:
     captures: Sequence[CaptureFile]
     logs: Sequence[Path]
     progress: bool
+    looks_at_code: bool
 
     def parse(self, writer: StoreWriter, kept: KeptRanks | None) -> list[tuple[Path, TraceError]]:
         """Write the store; return the files that are left out.
@@ -232,6 +242,7 @@ class _Job:
         read = {file for file, _ in recordings}
         whole = [file for file in self.files if file in read or file.name in kept.sources]
         order = [file.name for file in whole]
+        code = _code(folder, whole, [*ranks, *kept.numbers]) if self.looks_at_code else []
         entries = [*_entries(recordings, groups, ranks, facts), *kept.ranks]
         return {
             "sources": [
@@ -254,7 +265,7 @@ class _Job:
             "source_root": self.root,
             "captures": [file.source() for file in self.captures],
             "compile_logs": [str(path) for path in self.logs],
-            "code": _code(folder, whole, [*ranks, *kept.numbers]),
+            "code": code,
         }
 
     def _templates(self, found: _Read, folder: Path) -> list[Templates]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.reports import cells, files
+from pyprof2.reports import cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
+    from pyprof2.reports import files
 
 FORMATS: Final = ("table", "csv", "json")
 
 
-def write(findings: pd.DataFrame, form: str) -> None:
-    """Write the frame of `run.check()` to stdout, in one of `FORMATS`."""
-    target = files.Target(form)
+def write(findings: pd.DataFrame, target: files.Target) -> None:
+    """Write the frame of `run.check()`, in one of `FORMATS`."""
     if target.is_text:
         target.write_lines(_lines(findings, target.line_width))
     else:

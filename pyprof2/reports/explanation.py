@@ -40,7 +40,16 @@ def write(facts: Facts, form: str) -> None:
 
 def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
     """Give the sections of the facts of `run.explain()`, one below the other."""
-    sections: tuple[tuple[str, Iterator[str]], ...] = (
+    for name, paragraphs in sections(facts):
+        label = name
+        for paragraph in paragraphs:
+            yield from _wrap(label, cells.clean(paragraph), width)
+            label = ""
+
+
+def sections(facts: Facts) -> tuple[tuple[str, Iterator[str]], ...]:
+    """Return the sections of the facts of `run.explain()`: the name of each and its paragraphs."""
+    return (
         (facts["reference"], _kernel(facts)),
         ("op", _op(facts["op"]) if facts["node"] is None else _op_of_node(facts["node"])),
         ("link", _link(facts["link"])),
@@ -55,11 +64,6 @@ def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
         ("collective", _communication(facts["communication"])),
         ("roof", _helped(facts) if facts["roof"] is None else _roof(facts["roof"])),
     )
-    for name, paragraphs in sections:
-        label = name
-        for paragraph in paragraphs:
-            yield from _wrap(label, cells.clean(paragraph), width)
-            label = ""
 
 
 def prediction_lines(facts: Facts, width: int) -> Iterator[str]:

@@ -21,7 +21,7 @@ from pyprof2.reports.cells import clean, terminal_width
 from pyprof2.store.places import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
     import pyarrow as pa
@@ -49,12 +49,14 @@ class Target:
         path: the file; None: stdout.
         width: of a table; None: that of the terminal.
         csv_safe: whether cells that a spreadsheet would compute get an apostrophe.
+        sides: of JSON in the form of `pyprof2.reports.envelope`: the evidence, and what can follow.
     """
 
     form: str = "table"
     path: Path | None = None
     width: int | None = None
     csv_safe: bool = False
+    sides: tuple[Mapping[str, Any], Sequence[Any]] | None = None
 
     @property
     def is_text(self) -> bool:
@@ -87,6 +89,9 @@ class Target:
 
         known = {column.name: column.field() for column in columns}
         rows = frame if top is None else frame.head(top)
+        if self.sides is not None:
+            self.write_enveloped(rows.to_dict("records"), columns)
+            return
         table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
         fields = [known.get(field.name, field) for field in table.schema]
         self._write_arrow(table.cast(pa.schema(fields)))
@@ -100,10 +105,28 @@ class Target:
         """
         import pyarrow as pa
 
+        if self.sides is not None:
+            names = list(table)
+            cells = zip(*(table[name].cells for name in names), strict=True)
+            self.write_enveloped([dict(zip(names, row, strict=True)) for row in cells], columns)
+            return
         known = {column.name: column.field() for column in columns}
         schema = pa.schema([known.get(n, pa.field(n, pa.large_string())) for n in table])
         arrays = [pa.array(table[field.name].cells, field.type) for field in schema]
         self._write_arrow(pa.Table.from_arrays(arrays, schema=schema))
+
+    def write_enveloped(self, data: Any, columns: Iterable[Column] = ()) -> None:
+        """Write an answer with what it rests on, and what can follow."""
+        import msgspec
+
+        from pyprof2.reports.envelope import envelope, meanings
+
+        evidence, following = self.sides or ({}, ())
+        of = {str(name): None for row in data if isinstance(data, list) for name in row}
+        if known := meanings(columns, of):
+            evidence = {**evidence, "columns": known}
+        text = json_text(envelope(data, evidence, following))
+        write_text(f"{msgspec.json.format(text, indent=1)}\n", self.path)
 
     def _write_arrow(self, table: pa.Table) -> None:
         if self.form == "csv":

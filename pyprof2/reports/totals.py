@@ -50,6 +50,9 @@ def show(run: Run, query: Query) -> None:
             "ledger": records(run.ledger),
             "utilization": records(run.utilization),
         }
+        if query.target.sides is not None:
+            query.target.write_enveloped(totals)
+            return
         files.write_text(f"{files.json_text(totals)}\n", query.target.path)
         return
     lines = [*heading(run, query.target.line_width), *device_lines(run)]

@@ -1,0 +1,115 @@
+"""The server of agents: the six tools, by the Model Context Protocol, over stdin and stdout."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+
+from pyprof2 import __version__
+from pyprof2.agents.answers import Desk
+from pyprof2.errors import Pyprof2Error
+from pyprof2.reports import files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyprof2.agents.folders import Folders
+
+_READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+
+class Tools:
+    """The tools as a client calls them: what they take and give, as their docstrings say, is text.
+
+    The SDK calls them in threads; recordings are read by one at a time.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._lock = threading.Lock()
+
+    def open(self, trace: str = "") -> str:
+        """Open a recording or store by its name in the folders of this server, and return its id.
+
+        Without a name: list what can be opened. The ids (t1, t2, …) are for all other tools.
+        """
+        return self._said(self._desk.open, trace)
+
+    def overview(self, trace: str = "") -> str:
+        """Say where the time of a recording went: first call after `open`.
+
+        A sentence, step time and utilization, idle time by cause, findings with the time at stake,
+        the top ops. `trace` is an id; without one the recording that was opened last.
+        """
+        return self._said(self._desk.overview, trace)
+
+    def top(
+        self,
+        axis: str = "op",
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the name in the tool's interface
+        columns: list[str] | None = None,
+        trace: str = "",
+        skip: int = 0,
+    ) -> str:
+        """Return the rows with the most time along an axis, each with an id for `explain`.
+
+        `axis`: kernel (each one), name, op, signature, layer, source, library, stack, range,
+        direction, step, stream, rank, category, tensor_core, or several with commas between;
+        idle:cause, idle:cause,source; memory:category, memory:layer; findings; lacks.
+        `filter`: an object with rank, step ("2" or "2:5"), layer, op, kernel, range (text in it;
+        a|b: either), direction, category, stream (lists), copies (false: without them).
+        `columns`: only these. `skip`: how many rows to leave out at the start.
+        """
+        return self._said(self._desk.top, axis, filter, columns or (), trace, skip)
+
+    def explain(self, id: str) -> str:  # noqa: A002 - the name in the tool's interface
+        """Say all that is known of one kernel or op and what each number rests on.
+
+        `id` as the rows of `top` have it, such as t1/rank0/kernel:7 or t1/rank0/op:7.
+        """
+        return self._said(self._desk.explain, id)
+
+    def compare(self, a: str, b: str) -> str:
+        """Say what makes the steps of recording b slower or faster than those of a (two ids).
+
+        The terms add up to the difference exactly. Other models or devices are not compared.
+        """
+        return self._said(self._desk.compare, a, b)
+
+    def sql(self, query: str, trace: str = "") -> str:
+        """Return the rows of one SELECT (DuckDB) over the tables of a recording.
+
+        Where no other tool fits. `DESCRIBE kernels` names columns; times are ns. 100 rows, 10 s.
+        """
+        return self._said(self._desk.sql, query, trace)
+
+    def _said(self, tool: Callable[..., dict[str, Any]], *arguments: Any) -> str:
+        with self._lock:
+            try:
+                return files.json_text(tool(*arguments))
+            except (Pyprof2Error, OSError) as error:
+                raise ToolError(str(error)) from error
+
+
+def serve(folders: Folders, skill: str) -> None:
+    """Answer until the client goes.
+
+    Args:
+        folders: where recordings may lie.
+        skill: how to use the tools, for the client's model to read.
+    """
+    desk = Desk(folders)
+    tools = Tools(desk)
+    server: MCPServer = MCPServer(
+        "pyprof2", instructions=skill, version=__version__, log_level="ERROR"
+    )
+    for tool in (tools.open, tools.overview, tools.top, tools.explain, tools.compare, tools.sql):
+        server.add_tool(tool, annotations=_READS, structured_output=False)
+    try:
+        server.run()
+    finally:
+        desk.close()

@@ -1,0 +1,274 @@
+"""What an agent cannot do: leave its folders, write, or keep the server busy for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pyprof2
+from pyprof2 import errors
+from pyprof2.agents.folders import Folders
+from tests.agents.conftest import COMPILED, DEMO, GPU, asked, laid_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyprof2.agents.answers import Desk
+    from tests.agents.conftest import Said
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture
+def desk(recordings: Path) -> Iterator[Desk]:
+    from pyprof2.agents.answers import Desk
+
+    found = Desk(Folders.of([recordings]))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def store(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    return pyprof2.parse(recordings / GPU, folder / "net.pyprof2")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY (SELECT 1) TO '{}'",
+        "COPY kernels TO '{}' (FORMAT parquet)",
+        "EXPORT DATABASE '{}'",
+        "ATTACH '{}' AS other",
+        "CREATE TABLE mine AS SELECT 1",
+        "INSERT INTO kernels SELECT * FROM kernels",
+        "DELETE FROM kernels",
+        "UPDATE kernels SET op = 'mine'",
+        "DROP VIEW kernels",
+        "SET enable_external_access = true",
+        "SET lock_configuration = false",
+        "PRAGMA database_list",
+        "CALL pragma_version()",
+        "INSTALL httpfs",
+        "LOAD json",
+        "EXPLAIN ANALYZE SELECT 1",
+        "SELECT 1; SELECT 2",
+        "SELECT 1; COPY (SELECT 1) TO '{}'",
+        "SELECT * FROM query('COPY (SELECT 1) TO ''{}''')",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM read_blob('/proc/self/environ')",
+        "SELECT * FROM read_parquet('/**/*.parquet')",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM sqlite_scan('/x', 'y')",
+        "SELECT getenv('HOME')",
+        "SELECT repeat('x', 30000000000)",
+        "SELECT * FROM range(100000000000) ORDER BY random()",
+        "",
+        "nonsense",
+    ],
+)
+def test_sql_that_does_more_than_read_the_tables_is_refused(
+    query: str, store: Path, tmp_path: Path
+) -> None:
+    from pyprof2.agents.queries import query as run
+
+    with pytest.raises(errors.UsageError):
+        run(store, query.format(tmp_path / "written"), seconds=5)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+        "SELECT count(*) FROM ops a, ops b, ops c, ops d, ops e",
+        "SELECT sum(x.range) FROM range(100000000) x, range(100000000) y",
+    ],
+)
+def test_sql_without_an_end_is_ended(query: str, store: Path) -> None:
+    from pyprof2.agents.queries import query as run
+
+    began = time.monotonic()
+    with pytest.raises(errors.UsageError, match="ended after 1 s"):
+        run(store, query, seconds=1)
+
+    assert time.monotonic() - began < 60
+
+
+def test_sql_gives_no_more_rows_than_it_may(store: Path) -> None:
+    from pyprof2.agents.queries import query as run
+
+    found = run(store, "SELECT kernel_id FROM kernels ORDER BY kernel_id", rows=7)
+
+    assert found == {"columns": ["kernel_id"], "rows": [[n] for n in range(7)], "more": True}
+
+
+def test_what_is_hostile_is_an_error_for_the_client_and_the_server_lives_on(
+    ask: Callable[..., list[Said]],
+) -> None:
+    opened, *refused, after = ask(
+        ("open", {"trace": GPU}),
+        ("sql", {"query": "SELECT * FROM read_csv('/etc/passwd')"}),
+        ("open", {"trace": "/etc/passwd"}),
+        ("explain", {"id": "t1/rank0/predict:/etc/passwd"}),
+        ("explain", {"id": "t7/rank0/kernel:1"}),
+        ("top", {"axis": "nonsense"}),
+        ("top", {"axis": "op", "filter": {"nonsense": 1}}),
+        ("top", {"axis": "op", "columns": ["nonsense"]}),
+        ("sql", {"query": "SELECT count(*) AS n FROM kernels"}),
+    )
+
+    assert not opened.is_error
+    assert all(each.is_error for each in refused)
+    assert not [each for each in refused if "root:" in each.text]
+    assert after.data["rows"] == [{"n": 238}]
+
+
+def test_a_pattern_is_text_and_so_takes_no_time(desk: Desk) -> None:
+    desk.open("demo.json.gz")
+
+    rows = desk.top("kernel", {"op": "(a+)+$"})["data"]["rows"]
+    either = desk.top("op", {"op": "aten::add_|aten::fill_"})["data"]["rows"]
+
+    assert rows == []
+    assert {row["op"] for row in either} == {"aten::add_", "aten::fill_"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../secret/net.json.gz", "sub/../../secret/net.json.gz", "ABSOLUTE", "file.json.gz",
+     "folder", "within", "named.txt", "s3://bucket/net.json.gz", "-", ".", "", "\0"],
+)  # fmt: skip
+def test_nothing_outside_of_the_folders_is_opened(name: str, tmp_path: Path) -> None:
+    inside, secret = tmp_path / "inside", tmp_path / "secret"
+    for folder in (inside / "sub", inside / "within", secret):
+        folder.mkdir(parents=True)
+    (secret / "net.json.gz").write_bytes(DEMO.read_bytes())
+    (secret / "net.pyprof2").mkdir()
+    (secret / "net.pyprof2" / "manifest.json").write_text("{}")
+    (inside / "file.json.gz").symlink_to(secret / "net.json.gz")
+    (inside / "folder").symlink_to(secret)
+    (inside / "within" / "net.json.gz").symlink_to(secret / "net.json.gz")
+    (inside / "named.txt").write_text(f"{secret / 'net.pyprof2'}\n")
+
+    with pytest.raises(errors.TraceError) as raised:
+        Folders.of([inside]).find(name.replace("ABSOLUTE", str(secret / "net.json.gz")))
+
+    assert "not in the folders" in str(raised.value) or "out of the folders" in str(raised.value)
+
+
+def test_what_is_outside_is_not_listed(tmp_path: Path) -> None:
+    inside = laid_out(tmp_path / "inside")
+    (tmp_path / "other.json.gz").write_bytes(b"")
+    (inside / "link.json.gz").symlink_to(tmp_path / "other.json.gz")
+    (inside / "up").symlink_to(tmp_path)
+
+    assert Folders.of([inside]).listed() == (["demo.json.gz", "gpu/h200.json.gz"], False)
+
+
+def test_a_recording_is_parsed_without_what_lies_outside(tmp_path: Path) -> None:
+    from pyprof2.agents.answers import Desk
+
+    inside, outside = tmp_path / "a" / "inside", tmp_path / "a" / "outside"
+    inside.mkdir(parents=True)
+    outside.mkdir()
+    recording = json.loads(_unpacked(COMPILED / "h200.json.gz"))
+    (inside / "rank0.json").write_text(json.dumps(recording))
+    # Beside it a link to a log that is outside; one folder above, notes of graphs.
+    (outside / "log").write_bytes(_unpacked(COMPILED / "h200.log.gz"))
+    (inside / "dedicated_log_torch_trace_0.log").symlink_to(outside / "log")
+    notes = tmp_path / "a" / "kernel_annotations_rank0_1.pkl"
+    notes.write_bytes(b"no pickle")
+    desk = Desk(Folders.of([inside]))
+
+    said = desk.open("rank0.json")
+    text = json.dumps(said)
+    # With the log there are parts of kernels; without it there are none.
+    desk.close()
+    assert "kernel_parts" in said["data"]["empty_tables"]
+    assert "annotations" not in text
+
+
+def test_files_that_a_recording_names_are_not_looked_at(tmp_path: Path) -> None:
+    from pyprof2.agents.answers import Desk
+
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    code = tmp_path / "code.py"
+    code.write_text("secret = 1\n")
+    os.utime(code, (0, 0))
+    text = _unpacked(DEMO).decode().replace("demo_train.py", str(code))
+    (inside / "net.json").write_text(text)
+    desk = Desk(Folders.of([inside]))
+    desk.open("net.json")
+
+    (opened,) = desk._opened.values()
+    found = opened.run.manifest["code"]
+    desk.close()
+    assert [each["path"] for each in pyprof2.load(inside / "net.json").manifest["code"]] == [
+        str(code)
+    ]
+    assert found == []
+
+
+def test_nothing_is_written_and_what_was_temporary_is_gone(tmp_path: Path) -> None:
+    folder = laid_out(tmp_path / "traces")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    asked(
+        folder,
+        [("open", {"trace": GPU}), ("overview", {}), ("top", {"axis": "source"})],
+        TMPDIR=str(scratch),
+    )
+
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("recording", ["demo.json.gz", GPU])
+@pytest.mark.parametrize(
+    "axis",
+    ["kernel", "name", "op", "signature", "layer", "source", "stack", "category", "step,rank",
+     "idle:cause", "idle:cause,source", "findings", "lacks"],
+)  # fmt: skip
+def test_every_answer_fits(desk: Desk, recording: str, axis: str) -> None:
+    from pyprof2.reports.files import json_text
+
+    desk.open(recording)
+    said: dict[str, Any] = desk.top(axis)
+
+    assert len(json_text(said).encode()) <= 6000
+    assert said["data"]["rows"]
+    if len(said["data"]["rows"]) < said["data"]["of"]:
+        assert said["next"][-1]["arguments"]["skip"] == len(said["data"]["rows"])
+
+
+def test_rows_that_are_left_out_follow_in_the_next_call(desk: Desk) -> None:
+    desk.open("demo.json.gz")
+    found: list[str] = []
+    said = desk.top("signature", columns=["time_ns"])
+    while True:
+        found += [row["signature"] for row in said["data"]["rows"]]
+        more = [each["arguments"] for each in said["next"] if "skip" in each["arguments"]]
+        if not more:
+            break
+        said = desk.top(**more[0])
+
+    assert len(found) == said["data"]["of"]
+
+
+def _unpacked(path: Path) -> bytes:
+    import gzip
+
+    return gzip.decompress(path.read_bytes())
