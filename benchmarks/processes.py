@@ -24,7 +24,10 @@ class Usage:
 
 
 def measure(command: Sequence[str | Path]) -> Usage:
-    """Run a command, its output thrown away, and return what it took; stop if it fails."""
+    """Run a command, its output thrown away, and return what it took; stop if it fails.
+
+    Its peak is at least what this process holds when it starts it: Linux counts it for both.
+    """
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     errors = process.stderr.read() if process.stderr else b""

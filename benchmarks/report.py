@@ -22,11 +22,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyprof2
+import pyarrow.parquet as pq
+
 from benchmarks.processes import measure
 from benchmarks.scale_trace import scaled
 from benchmarks.traces import SHARED
-from pyprof2.store.folder import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def _row(store: Path, page: Path) -> int:
     report = measure([*_COMMAND, "report", store, "--force", "-o", page])
     advise = measure([*_COMMAND, "advise", store])
     size = page.stat().st_size
-    kernels = read_table(store, "kernels", ["kernel_id"]).num_rows
+    kernels = _kernels_of(store)
     print(
         f"{store.stem:24} {kernels:>9,} {size / 1e6:>8.2f} {report.cpu_s:>7.1f} "
         f"{report.peak_bytes / 1e9:>6.2f} {advise.peak_bytes / 1e9:>10.2f}",
@@ -71,8 +71,8 @@ def _made(folder: Path, kernels: int, distinct: int) -> Iterator[Path]:
     """Make the stores."""
     if TRACE.exists():
         data = gzip.decompress(TRACE.read_bytes())
-        one = pyprof2.parse(TRACE, folder / "one.pyprof2")
-        copies = -(-kernels // read_table(one, "kernels", ["kernel_id"]).num_rows)
+        (folder / "one.json").write_bytes(data)
+        copies = -(-kernels // _kernels_of(_parsed(folder / "one.json")))
         yield _store(folder / "repeated.json", scaled(data, copies))
     else:
         print(f"no trace {TRACE}")
@@ -82,9 +82,19 @@ def _made(folder: Path, kernels: int, distinct: int) -> Iterator[Path]:
 def _store(trace: Path, parts: Iterator[bytes]) -> Path:
     with trace.open("wb") as file:
         file.writelines(parts)
-    store = pyprof2.parse(trace, trace.with_suffix(".pyprof2"))
+    return _parsed(trace)
+
+
+def _parsed(trace: Path) -> Path:
+    """Make a store in another process: what this one held would count for those that it starts."""
+    store = trace.with_suffix(".pyprof2")
+    measure([*_COMMAND, "parse", trace, "-o", store])
     trace.unlink()
     return store
+
+
+def _kernels_of(store: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in (store / "kernels").glob("*.parquet"))
 
 
 def _distinct(count: int) -> Iterator[bytes]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2 import __version__
+from pyprof2 import __version__, cli
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from sphinx.application import Sphinx
 
 project: Final = "pyprof2"
 author: Final = "the pyprof2 developers"
@@ -19,6 +22,10 @@ extensions: Final = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns: Final = ["_generated"]
 html_theme: Final = "furo"
 html_title: Final = f"pyprof2 {__version__}"
+html_static_path: Final = ["_static"]
+html_css_files: Final = ["pages.css"]
+# A block that does not say what it is of is the output of a command, not Python.
+highlight_language: Final = "text"
 
 # Single backquotes are code, here and in the docstrings.
 default_role: Final = "code"
@@ -48,6 +55,17 @@ nitpick_ignore_regex: Final = [
     ("py:.*", r"Path|PathLike|Any|Callable|Iterable|Iterator|Mapping|Sequence|SinkName|optional"),
 ]
 
+SAMPLE: Final = Path(__file__).parent.parent / "tests" / "data" / "compiled" / "h200.json.gz"
+"""A recording of ours, of a small training on an H200."""
+
+
+def write_sample_report(app: Sphinx, error: Exception | None) -> None:
+    """Write the page of a recording beside the documentation, as its reader would."""
+    if error is None and app.builder.name == "html":
+        page = Path(app.outdir) / "sample-report.html"
+        with contextlib.redirect_stdout(io.StringIO()):
+            cli.main(["report", str(SAMPLE), "-o", str(page), "--force", "-q"])
+
 
 def for_these_pages(_app: Any, path: Path, _page: str, content: list[str]) -> None:
     """Change the links of the README where it is included: they lead from its own folder."""
@@ -59,6 +77,7 @@ def for_these_pages(_app: Any, path: Path, _page: str, content: list[str]) -> No
     content[0] = re.sub(r"`([^`<]+)\s<[\w./-]+>`_", r"\1", text)
 
 
-def setup(app: Any) -> None:
-    """Have Sphinx ask for it."""
+def setup(app: Sphinx) -> None:
+    """Have Sphinx ask for both."""
     app.connect("include-read", for_these_pages)
+    app.connect("build-finished", write_sample_report)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyprof2.recording import CodeLaunch
+from pyprof2.recording import CodeLaunch, CodeTensor
+from pyprof2.signatures import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pyprof2.recording import Sizes
 
 _FUNCTION: Final = re.compile(r"(?P<indent> *)def (?P<name>call|partition_\d+)\(")
 _HANDLES: Final = re.compile(r" *# \[Provenance debug handles\] (?P<names>\S.*)")
@@ -29,9 +32,12 @@ _OUT: Final = re.compile(r"\bout=(?:reinterpret_tensor\()?(\w+)")
 _NAME: Final = re.compile(r"\b[A-Za-z_]\w*\b")
 _DEFINED: Final = re.compile(r"^(?P<name>\w+) = async_compile\.\w+\((?P<args>.*)", re.MULTILINE)
 _TYPES: Final = re.compile(r"\[([^\]]*)\]")
-_SIGNATURE: Final = re.compile(r"^(?:async_compile|def) ?", re.MULTILINE)
+_PLAIN_SIGNATURE: Final = re.compile(r"^extern \"C\"[^(]*\(([^)]*)\)", re.MULTILINE)
+_TYPED: Final = re.compile(r"'signature': \{([^}]*)\}")
+_TYPE: Final = re.compile(r"'(\w+)': '\*(\w+)'")
 _ORIGINALS: Final = re.compile(r"Original ATen: \[([^\]]*)\]")
 _FRAGMENT: Final = re.compile(r"^#   %(\w+) : .*= call_function\[", re.MULTILINE)
+_RESULTS: Final = re.compile(r"^#   return (%.*)", re.MULTILINE)
 _CALLED_AS: Final = {"bias_addmm": "addmm"}
 """The ops that functions of another name call."""
 _AROUND: Final = frozenset({
@@ -40,6 +46,22 @@ _AROUND: Final = frozenset({
 """Calls of another op, with the state of random numbers kept or set."""
 _INNER: Final = re.compile(r"(?:[^,]*, )?torch\.ops\.(\w+)\.(\w+)")
 _MARKS: Final = frozenset({"aten::assert_size_stride"})
+_MADE: Final = re.compile(r" *(?P<name>\w+) = empty_strided\w*\((?P<args>.*)")
+_ASSERTED: Final = re.compile(r" *assert_size_stride\((?P<args>.*)")
+_VIEWED: Final = re.compile(r" *(?P<name>\w+) = (?P<args>reinterpret_tensor\(.*)")
+_RENAMED: Final = re.compile(r" *(?P<name>\w+) = (?P<of>\w+)(?:; *del \w+.*)?\Z")
+_COUNTED: Final = re.compile(r" *(?P<name>\w+) = (?P<value>[-+*/() \w]+)\Z")
+_ELEMENT: Final = re.compile(r"(?:const )?(?:\w+::)*(\w+)\*\Z")
+_ELEMENTS: Final = {
+    "fp64": "f64", "fp32": "f32", "fp16": "f16", "bf16": "bf16", "i1": "bool",
+    "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "fp8e4b8": "f8e4m3fnuz", "fp8e5b16": "f8e5m2fnuz",
+    **{f"{sign}{bits}": f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)},
+    **{f"int{bits}_t": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}_t": f"u{bits}" for bits in (8, 16, 32, 64)},
+    "Half": "f16", "BFloat16": "bf16", "Float8_e4m3fn": "f8e4m3", "Float8_e5m2": "f8e5m2",
+    **TORCH_DTYPES,
+}  # fmt: skip
+"""Element types as Triton and C++ name them."""
 
 
 class GeneratedCode(NamedTuple):
@@ -87,50 +109,84 @@ def _bodies(lines: Sequence[str]) -> dict[str, range]:
     return bodies
 
 
+def fragments(code: str) -> dict[str, tuple[str, ...]]:
+    """Return the nodes that comments in the code of a graph name, by kernel."""
+    return _Kernels(code).fragments
+
+
+class _Parameter(NamedTuple):
+    """A parameter of a kernel: `in`, `out`, `in_out` of a tensor, else empty, and what it is."""
+
+    role: str = ""
+    dtype: str | None = None
+    is_size: bool = False
+
+
 class _Kernels:
     """The kernels that a module defines: which of their arguments they write."""
 
     def __init__(self, code: str) -> None:
-        self._roles: dict[str, list[str]] = {}
+        self._parameters: dict[str, list[_Parameter]] = {}
         self.fragments: dict[str, tuple[str, ...]] = {}
+        self.results: dict[str, tuple[str, ...]] = {}
         last = 0
         for match in _DEFINED.finditer(code):
-            name, rest = match["name"], match["args"]
-            types = _TYPES.match(rest)
-            if types is not None:
-                texts = [text.strip(" '\"") for text in types[1].split(",")]
-                self._roles[name] = [
-                    "" if "*" not in t else "in" if t.startswith("const") else "in_out"
-                    for t in texts
-                ]
-            else:
-                inner = re.compile(rf"^def {re.escape(name)}\(([^)]*)\)", re.MULTILINE)
-                signature = inner.search(code, match.end())
-                if signature is None:
-                    inner = re.compile(r"^def triton_\(([^)]*)\)", re.MULTILINE)
-                    signature = inner.search(code, match.end())
-                names = signature[1].split(",") if signature else []
-                self._roles[name] = [_role(each.strip()) for each in names]
+            name = match["name"]
+            types = _TYPES.match(match["args"])
+            self._parameters[name] = (
+                _triton_parameters(code, name, match.end())
+                if types is None
+                else _plain_parameters(code, types[1], match.end())
+            )
             fragment = _FRAGMENT.findall(code, last, match.start())
             if fragment:
                 self.fragments[name] = tuple(dict.fromkeys(fragment))
+                returned = _RESULTS.findall(code, last, match.start())
+                self.results[name] = tuple(_NAME.findall(returned[-1])) if returned else ()
             last = match.end()
 
-    def buffers(
-        self, name: str, args: str
-    ) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-        """Return the names of what a call of a kernel reads and writes; None: not known."""
-        roles = self._roles.get(name)
-        given = list(_arguments(args))
-        if not roles or not any(roles) or len(given) < len([r for r in roles if r]):
-            return None, None
-        named = [
-            (role, match[0])
-            for role, text in zip(roles, given, strict=False)
-            if role and (match := _NAME.search(text.removeprefix("reinterpret_tensor(")))
-        ]
-        reads = tuple(text for role, text in named if "in" in role)
-        return reads, tuple(text for role, text in named if "out" in role)
+    def given(self, name: str, args: Sequence[str]) -> list[tuple[_Parameter, str]] | None:
+        """Return what is given to a kernel; None: not known."""
+        known = self._parameters.get(name, [])
+        pointers = sum(bool(each.role) for each in known)
+        if not pointers or len(args) < pointers:
+            return None
+        return list(zip(known, args, strict=False))
+
+
+def _plain_parameters(code: str, types: str, at: int) -> list[_Parameter]:
+    """Return the parameters of a kernel in C++ by their types, and their names behind a place."""
+    texts = [text.strip(" '\"") for text in types.split(",")]
+    signature = _PLAIN_SIGNATURE.search(code, at)
+    names = re.findall(r"(\w+)(?:,|\Z)", signature[1]) if signature is not None else []
+    # Without a name it may be read and written.
+    roles = map(_role, names) if len(names) == len(texts) else [""] * len(texts)
+    found = []
+    for text, role in zip(texts, roles, strict=True):
+        element = _ELEMENT.match(text)
+        if element is None:
+            found.append(_Parameter())
+        else:
+            known = "in" if text.startswith("const") else role or "in_out"
+            found.append(_Parameter(known, _ELEMENTS.get(element[1])))
+    return found
+
+
+def _triton_parameters(code: str, name: str, at: int) -> list[_Parameter]:
+    """Return the parameters of a kernel in Triton, whose text is behind a place."""
+    signature = None
+    for each in (name, "triton_"):
+        pattern = re.compile(rf"^def {re.escape(each)}\(([^)]*)\)", re.MULTILINE)
+        signature = signature or pattern.search(code, at)
+    if signature is None:
+        return []
+    types = _TYPED.search(code, at, signature.start())
+    said = dict(_TYPE.findall(types[1])) if types is not None else {}
+    names = [each.strip() for each in signature[1].split(",")]
+    return [
+        _Parameter(_role(each), _ELEMENTS.get(said.get(each, "")), each.endswith("numel"))
+        for each in names
+    ]
 
 
 def _role(parameter: str) -> str:
@@ -154,6 +210,19 @@ def _arguments(text: str) -> Iterator[str]:
     yield text[begin:].strip()
 
 
+def _size(text: str, known: Mapping[str, int | str]) -> int | str:
+    """Return a size: a number, or a text in which a call decides."""
+    text = text.strip()
+    return int(text) if text.isdecimal() else known.get(text, text)
+
+
+def _shape(texts: Sequence[str]) -> Sizes | None:
+    """Return the sizes that the text of a tuple says; None: it is none."""
+    if not texts or not (texts[0].startswith("(") and texts[0].endswith(")")):
+        return None
+    return tuple(_size(each, {}) for each in _arguments(texts[0][1:]) if each.strip())
+
+
 class _Reader:
     """Reads the bodies of functions, each where it is called.
 
@@ -172,6 +241,8 @@ class _Reader:
         self._lines, self._bodies, self._kernels = lines, bodies, kernels
         self._listed = listed
         self._results: dict[str, int] = {}
+        self._tensors: dict[str, CodeTensor] = {}
+        self._counts: dict[str, int | str] = {}
         self._handles: list[str] = []
         self._originals: tuple[str, ...] = ()
         self._called: list[str] = []
@@ -213,17 +284,13 @@ class _Reader:
     def _add_line(self, at: int, line: str) -> None:
         kernel = _KERNEL.match(line) or _PLAIN.match(line)
         if kernel is not None:
-            name = kernel["name"]
-            reads, writes = self._kernels.buffers(name, kernel["args"])
-            listed = self._nodes_of(name)
-            if listed is None:
-                listed = self._kernels.fragments.get(name)
-            self._append(CodeLaunch(name, listed, reads, writes, at + 1))
+            self._append(self._kernel(at, kernel["name"], list(_arguments(kernel["args"]))))
             return
         call = _CALL.match(line)
         if call is not None:
             self._add_call(at, call)
             return
+        self._learn(line)
         part = _PART_OF.match(line)
         if part is not None and part["of"] in self._results:
             # One of several results.
@@ -231,11 +298,67 @@ class _Reader:
             launch = self.launches[number]
             self.launches[number] = launch._replace(writes=(*(launch.writes or ()), part["result"]))
 
+    def _kernel(self, at: int, name: str, args: Sequence[str]) -> CodeLaunch:
+        """Return the launch of a kernel."""
+        listed = self._nodes_of(name)
+        if listed is None:
+            listed = self._kernels.fragments.get(name)
+        launch = CodeLaunch(name, listed, line=at + 1, results=self._kernels.results.get(name, ()))
+        given = self._kernels.given(name, args)
+        if given is None:
+            return launch
+        tensors, elements = [], []
+        for place, (parameter, text) in enumerate(given):
+            if parameter.role:
+                known = self._tensor(text)
+                tensors.append(
+                    known._replace(
+                        at=place, dtype=parameter.dtype or known.dtype,
+                        is_read="in" in parameter.role, is_written="out" in parameter.role,
+                    )
+                )  # fmt: skip
+            elif parameter.is_size:
+                elements.append(_size(text, self._counts))
+        return launch._replace(
+            tensors=tuple(tensors), elements=tuple(elements),
+            writes=tuple(each.name for each in tensors if each.is_written),
+        )  # fmt: skip
+
+    def _tensor(self, text: str) -> CodeTensor:
+        """Return what is known of a tensor, as an argument or a view of one names it."""
+        view = text.removeprefix("reinterpret_tensor(")
+        name, *rest = _arguments(view)
+        known = self._tensors.get(name, CodeTensor(name, -1))
+        if view == text:
+            match = _NAME.search(name)
+            return known if match is None else known._replace(name=match[0])
+        return known._replace(sizes=_shape(rest[:1]), strides=_shape(rest[1:2]))
+
+    def _learn(self, line: str) -> None:
+        """Take up what a line says of the sizes of buffers."""
+        made = _MADE.match(line) or _ASSERTED.match(line)
+        view, renamed = _VIEWED.match(line), _RENAMED.match(line)
+        if made is not None:
+            args = list(_arguments(made["args"]))
+            name = made.groupdict().get("name") or args.pop(0)
+            known = self._tensors.get(name, CodeTensor(name, -1))
+            dtype = TORCH_DTYPES.get(args[2].removeprefix("torch.")) if len(args) > 2 else None
+            self._tensors[name] = known._replace(
+                sizes=_shape(args[:1]), strides=_shape(args[1:2]), dtype=dtype or known.dtype
+            )
+        elif view is not None:
+            self._tensors[view["name"]] = self._tensor(view["args"])._replace(name=view["name"])
+        elif renamed is not None and renamed["of"] in self._tensors:
+            known = self._tensors[renamed["of"]]
+            self._tensors[renamed["name"]] = known._replace(name=renamed["name"])
+        elif (counted := _COUNTED.match(line)) is not None:
+            self._counts[counted["name"]] = _size(counted["value"], self._counts)
+
     def _append(self, launch: CodeLaunch) -> None:
         self.launches.append(launch._replace(originals=self._originals))
         self._originals = ()
 
-    def _add_call(self, at: int, call: re.Match[str]) -> None:
+    def _add_call(self, number: int, call: re.Match[str]) -> None:
         if call["extern"]:
             short = call["extern"]
             name, written = f"aten::{_CALLED_AS.get(short, short)}", f"extern_kernels.{short}"
@@ -253,7 +376,10 @@ class _Reader:
         writes = tuple(filter(None, (call["result"], *out)))
         if call["result"]:
             self._results[call["result"]] = len(self.launches)
-        self._append(CodeLaunch(name, self._nodes_of(written), None, writes, at + 1))
+        args = (each for each in _arguments(call["args"]) if "=" not in each)
+        tensors = [self._tensor(text)._replace(at=at) for at, text in enumerate(args)]
+        known = tuple(each for each in tensors if each.sizes is not None)
+        self._append(CodeLaunch(name, self._nodes_of(written), writes, number + 1, tensors=known))
 
     def _nodes_of(self, name: str) -> tuple[str, ...] | None:
         """Return the nodes that are listed for the next launch."""

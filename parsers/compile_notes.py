@@ -12,10 +12,13 @@ import msgspec
 
 from pyprof2.markers import COMPILED_VERSION
 from pyprof2.parsers._generated_code import read_code
-from pyprof2.recording import CodeNode, CompiledGraph
+from pyprof2.recording import CodeNode, CompiledGraph, CompileEvent
+from pyprof2.signatures import TORCH_DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyprof2.recording import Sizes
 
 NOTES_BYTES_MAX: Final = 256 << 20
 """Notes of more bytes are damage, or meant to fill memory."""
@@ -29,8 +32,14 @@ VIEWS: Final = frozenset({
 """Nodes that only look at a tensor in another way: no kernel does anything for them."""
 
 
-class _Version(msgspec.Struct):
+_HEADS: Final = ("Graph break in user code at", "Graph Break Reason:", "User code traceback:")
+_EXPLAINS: Final = "Explanation: "
+_REASON_MAX: Final = 240
+
+
+class _First(msgspec.Struct):
     version: int
+    events: list[tuple[str, str | None, str]] = []
 
 
 class _NotedNode(msgspec.Struct):
@@ -67,13 +76,16 @@ class _Graph(msgspec.Struct):
 
 
 def read_notes(
-    text: str, name_layer: Callable[[str, str | None, bool], str]
+    text: str,
+    name_layer: Callable[[str, str | None, bool], str],
+    events: list[CompileEvent] | None = None,
 ) -> list[CompiledGraph] | None:
     """Return the graphs that notes in a trace are of; None: they cannot be read.
 
     Args:
         text: as the trace has it.
         name_layer: names a layer by its path, its root, and whether it is the root itself.
+        events: takes what the notes say of why graphs are not fewer.
     """
     try:
         packed = base64.b64decode(text, validate=True)
@@ -81,13 +93,16 @@ def read_notes(
         content = stream.decompress(packed, NOTES_BYTES_MAX)
         if not stream.eof:
             return None
-        first, *lines = content.split(b"\n")
-        if msgspec.json.decode(first, type=_Version).version != COMPILED_VERSION:
+        begin, *lines = content.split(b"\n")
+        first = msgspec.json.decode(begin, type=_First)
+        if first.version != COMPILED_VERSION:
             return None
         decoder = msgspec.json.Decoder(_Graph)
         graphs = [decoder.decode(line) for line in lines]
     except (binascii.Error, zlib.error, msgspec.DecodeError, RecursionError, UnicodeError):
         return None
+    if events is not None:
+        events += [CompileEvent(kind, place, one_line(why)) for kind, place, why in first.events]
     outside: dict[str | None, set[int | None]] = {}
     for graph in graphs:
         if not graph.backward:
@@ -112,20 +127,23 @@ def _graph(
     layer = None if found.layer is None else name_layer(*found.layer)
     _give_layers(found.nodes)
     code = read_code(found.code, found.kernels)
+    every = {
+        node.name: _node(
+            node, layer if not node.is_backward or node.seq in outside else None, name_layer
+        )
+        for node in found.nodes
+    }
+    called = {node.name for node in found.nodes if node.kind.startswith("call_")}
+    nodes = {name: node for name, node in every.items() if name in called}
     return CompiledGraph(
         found.key,
         found.compile_id,
         found.backward,
         layer,
-        {
-            node.name: _node(
-                node, layer if not node.is_backward or node.seq in outside else None, name_layer
-            )
-            for node in found.nodes
-            if node.kind.startswith("call_")
-        },
+        nodes,
+        {name: node for name, node in every.items() if name not in called},
         code.launches,
-        {buffer.name: node for buffer in found.buffers if (node := _held(buffer))},
+        {buffer.name: node for buffer in found.buffers if (node := _held(buffer, nodes))},
         _FROM_CACHE if found.lacks == "cache" else found.lacks or code.note,
         found.file,
     )
@@ -156,9 +174,14 @@ def _give_layers(nodes: Sequence[_NotedNode]) -> None:
                 node.layer = layers.pop()
 
 
-def _held(buffer: _Buffer) -> str | None:
+def _held(buffer: _Buffer, nodes: Mapping[str, CodeNode]) -> str | None:
     """Return the node whose result a buffer holds."""
-    return buffer.node or (buffer.origins[0] if len(buffer.origins) == 1 else None)
+    if buffer.node is not None:
+        return buffer.node
+    # One of several results of a node: of all that it comes from that is what nothing else takes.
+    taken = {name for each in buffer.origins if each in nodes for name in nodes[each].inputs}
+    last = [name for name in buffer.origins if name not in taken]
+    return last[0] if len(last) == 1 else None
 
 
 def _node(
@@ -174,8 +197,8 @@ def _node(
         tuple(text for *_, text in node.frames),
         _layer(node, layer, name_layer),
         node.is_backward,
-        _elements(node.tensor),
         is_view(op),
+        *(_sizes(node.tensor) or (None, None)),
     )
 
 
@@ -186,6 +209,15 @@ def _layer(
     if node.layer is None:
         return layer if node.module is None and node.frames else None
     return name_layer(*node.layer)
+
+
+def one_line(reason: str) -> str:
+    """Return what the compiler says of a break on one line: what it is, and its explanation."""
+    lines = [line.strip() for line in reason.split("\n") if line.strip()]
+    said = [line for line in lines if not line.startswith(_HEADS)] or lines or [""]
+    why = next((line for line in said[1:] if line.startswith(_EXPLAINS)), "")
+    text = f"{said[0]}: {why.removeprefix(_EXPLAINS)}" if why else said[0]
+    return text if len(text) <= _REASON_MAX else f"{text[: _REASON_MAX - 1]}…"
 
 
 def op_name(target: str) -> str:
@@ -199,13 +231,15 @@ def is_view(op: str) -> bool:
     return op.removeprefix("aten::") in VIEWS
 
 
-def _elements(tensor: Any) -> int | None:
-    """Return how many numbers a tensor has, the largest one of several; None: not known."""
+def _sizes(tensor: Any) -> tuple[Sizes, str | None] | None:
+    """Return sizes and element type of a tensor, of the largest one of several; None: not known."""
     if not isinstance(tensor, list) or len(tensor) == 0:
         return None
     if len(tensor) == 2 and isinstance(tensor[0], list) and isinstance(tensor[1], str):
-        sizes: Sequence[Any] = tensor[0]
-        return prod(sizes) if all(type(each) is int for each in sizes) else None
-    found = [_elements(each) for each in tensor]
+        if any(type(each) not in (int, str) for each in tensor[0]):
+            return None
+        return tuple(tensor[0]), TORCH_DTYPES.get(tensor[1])
+    found = [_sizes(each) for each in tensor]
     known = [each for each in found if each is not None]
-    return max(known) if len(known) == len(found) else None
+    # Sizes that a call decides are those of each of several.
+    return max(known, key=lambda each: prod(n for n in each[0] if isinstance(n, int)), default=None)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyprof2.markers import Marker, PlacesById
     from pyprof2.parsers._kineto_columns import EventColumns, Scan, Scanner
-    from pyprof2.recording import CompiledGraph, OpPlaces, Signature
+    from pyprof2.recording import CompiledGraph, CompileEvent, OpPlaces, Signature
 
 SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
 """The scanners by name; their columns are equal. One is there only where a compiler was."""
@@ -119,6 +119,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             notes = {} if path is None else read_annotations(path)
         except TraceError:
             stream.problems[NODE_NOTES] += 1
+    events: list[CompileEvent] = []
     return Recording(
         builder.spool,
         rank=rank,
@@ -148,12 +149,15 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         source_root=process.source_root if process else None,
         entry=entry_of(builder.entry),
         places=builder.places(),
-        compiled=_compiled(stream, builder),
+        compiled=_compiled(stream, builder, events),
+        compile_events=events,
     )
 
 
-def _compiled(stream: JsonStream, builder: TableBuilder) -> list[CompiledGraph]:
-    """Return what our annotation noted of the graphs that the program compiled."""
+def _compiled(
+    stream: JsonStream, builder: TableBuilder, events: list[CompileEvent]
+) -> list[CompiledGraph]:
+    """Return what our annotation noted of the graphs that the program compiled, and of breaks."""
     text = stream.member(COMPILED_KEY, str, AROUND_BYTES_MAX)
     if text is None:
         return []
@@ -162,7 +166,7 @@ def _compiled(stream: JsonStream, builder: TableBuilder) -> list[CompiledGraph]:
     def name(path: str, root: str | None, outermost: bool) -> str:  # noqa: FBT001 - of a note
         return named(LayerPath(path, root, outermost))
 
-    found = read_notes(text, name)
+    found = read_notes(text, name, events)
     if found is None:
         stream.problems[problems.COMPILE_NOTES] += 1
     return found or []

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers._generated_code import read_code
-from pyprof2.parsers.compile_notes import is_view, op_name
-from pyprof2.recording import CodeNode, CompiledGraph
+from pyprof2.parsers._generated_code import fragments, read_code
+from pyprof2.parsers.compile_notes import is_view, one_line, op_name
+from pyprof2.recording import CodeNode, CompiledGraph, CompileEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyprof2.recording import Sizes
 
 LOG_NAME: Final = "dedicated_log_torch_trace*.log"
 """How torch names its logs."""
@@ -33,13 +34,16 @@ _FILE: Final = re.compile(r"\s*# File: (?P<path>.+):(?P<line>\d+) in .*?, code: 
 _NO_FILE: Final = re.compile(r"\s*# No stacktrace")
 _NODE: Final = re.compile(r"\s*(?P<name>\w+)(?:: \"(?P<type>[^\"]*)\")? = (?P<what>[^;]*)")
 _CALL: Final = re.compile(r"(?P<target>[\w.]+)\((?P<args>.*)")
-_SIZES: Final = re.compile(r"\w+\[([^\]]*)\]")
+_SIZES: Final = re.compile(r"(\w+)\[([^\]]*)\]")
+_HEAD: Final = re.compile(r"^ *def forward\(self, (.*)\)", re.MULTILINE)
+_GIVEN: Final = re.compile(r"(\w+): \"([^\"]*)\"")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _GRAPHS: Final = ("inductor_post_grad_graph", "after_post_grad_graph")
 _MAPS: Final = ("inductor_provenance_tracking_node_mappings",)
 _STACKS: Final = "inductor_provenance_tracking_kernel_stack_traces"
 _FRAME: Final = re.compile(r'File "(.+?)", line (\d+), in .*')
 _OLD_MAP: Final = "inductor_triton_kernel_to_post_grad_nodes"
+_BROKE: Final = re.compile(r"Graph break in user code at (\S.*:\d+)")
 _CACHE: Final = re.compile(r"fx_graph_cache_(miss|hit|bypass)")
 
 
@@ -77,21 +81,37 @@ def find_logs(folder: Path) -> list[Path]:
     return sorted(path for each in (folder, *inside) for path in each.glob(LOG_NAME))
 
 
-def read_log(path: Path) -> list[tuple[int | None, CompiledGraph]]:
-    """Return the graphs that were compiled, each with its rank, None where the log says none.
+class CompileLog(NamedTuple):
+    """All that a log says, each with its rank, None where it says none.
+
+    Attributes:
+        graphs: those that were compiled.
+        events: why they are not fewer.
+    """
+
+    graphs: list[tuple[int | None, CompiledGraph]]
+    events: list[tuple[int | None, CompileEvent]]
+
+
+def read_log(path: Path) -> CompileLog:
+    """Return what was compiled, and why not as one graph.
 
     Raises:
         TraceError: the file cannot be read, or is no such log.
     """
     compilations: dict[tuple[int | None, str], _Compilation] = {}
+    events: list[tuple[int | None, CompileEvent]] = []
     count = 0
     try:
         for record, payload in _records(path):
             count += 1
             compile_id = _compile_id(record)
+            said = record.get("rank")
+            rank = said if isinstance(said, int) else None
+            if (event := _event(record, payload)) is not None:
+                events.append((rank, event))
             if compile_id is not None:
-                rank = record.get("rank")
-                key = (rank if isinstance(rank, int) else None, compile_id)
+                key = (rank, compile_id)
                 _take(compilations.setdefault(key, _Compilation()), record, payload)
     except OSError as error:
         msg = f"{path}: {error.strerror or error}"
@@ -99,11 +119,24 @@ def read_log(path: Path) -> list[tuple[int | None, CompiledGraph]]:
     if not count:
         msg = f"{path}: no record of torch's trace in it; name what TORCH_TRACE=DIR wrote"
         raise TraceError(msg)
-    return [
+    graphs = [
         (rank, _graph(each, compile_id))
         for (rank, compile_id), found in compilations.items()
         for each in found.graphs
     ]
+    return CompileLog(graphs, events)
+
+
+def _event(record: dict[str, Any], payload: str) -> CompileEvent | None:
+    """Return what a record says of a break, or of why code is compiled again."""
+    artifact, metrics = record.get("artifact"), record.get("compilation_metrics")
+    if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
+        place = _BROKE.search(payload)
+        return CompileEvent("graph break", place and place[1], one_line(payload))
+    if isinstance(metrics, dict) and isinstance(why := metrics.get("recompile_reason"), str):
+        file, line = metrics.get("co_filename"), metrics.get("co_firstlineno")
+        return CompileEvent("recompilation", f"{file}:{line}" if file else None, one_line(why))
+    return None
 
 
 def _records(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
@@ -221,10 +254,14 @@ def _graph(logged: _Logged, compile_id: str) -> CompiledGraph:
         for name, nodes in logged.kernels.items()
         if ":" in name or ("::" not in name and not name.startswith(("extern_kernels.", "torch.")))
     }
-    nodes = _nodes(logged.post_grad)
+    nodes, inputs = _nodes(logged.post_grad), _inputs(logged.post_grad)
     is_old = logged.cache == "hit"
     # A backward graph that is compiled late has only the stacks of kernels in the log.
-    late = {} if is_old else _by_stacks(logged, {n for n, own in listed.items() if own})
+    known = {*nodes, *inputs}
+    placed = {name for name, own in listed.items() if own}
+    if any(line for line, _, _ in nodes.values()):
+        placed |= set(fragments(logged.code))
+    late = {} if is_old else _by_stacks(logged, placed)
     listed |= {kernel: list(own) for kernel, own in late.items()}
     code = read_code(logged.code, listed)
     return CompiledGraph(
@@ -233,10 +270,11 @@ def _graph(logged: _Logged, compile_id: str) -> CompiledGraph:
         logged.is_backward,
         None,
         {
-            name: _node(name, text, set(nodes), _lines(name, line, logged, is_old=is_old), words)
+            name: _node(name, text, known, _lines(name, line, logged, is_old=is_old), words)
             for name, (line, words, text) in nodes.items()
         }
         | {name: node for own in late.values() for name, node in own.items()},
+        inputs,
         code.launches,
         {},
         code.note,
@@ -248,7 +286,7 @@ def _by_stacks(logged: _Logged, known: set[str]) -> dict[str, dict[str, CodeNode
     """Return of kernels whose nodes are not known a node for each stack that is logged."""
     found = {}
     for kernel, stacks in logged.stacks.items():
-        if kernel not in known and ":" in kernel:
+        if not known & {kernel, kernel.rpartition(":")[0]} and ":" in kernel:
             lines = [[f"{path}:{line}" for path, line in _FRAME.findall(s)][::-1] for s in stacks]
             distinct = dict.fromkeys(tuple(each) for each in lines if each)
             found[kernel] = {
@@ -273,14 +311,28 @@ def _node(
     name: str, text: re.Match[str], known: set[str], lines: tuple[str, ...], words: str
 ) -> CodeNode:
     call = _CALL.match(text["what"])
-    op = "" if call is None else op_name(call["target"])
+    op = "getitem" if call is None else op_name(call["target"])
     names = _NAME.findall("" if call is None else call["args"])
     inputs = tuple(dict.fromkeys(each for each in names if each in known))
-    sizes = _SIZES.match(text["type"] or "")
-    numbers = sizes[1].split(",") if sizes is not None else []
-    plain = [each.strip() for each in numbers if each.strip()]
-    elements = prod(map(int, plain)) if sizes and all(n.isdecimal() for n in plain) else None
     return CodeNode(
         op, None, None, tuple(each for each in inputs if each != name), lines,
-        (words,) if lines else (), None, None, elements, is_view(op),
+        (words,) if lines else (), None, None, is_view(op), *_sizes(text["type"] or ""),
     )  # fmt: skip
+
+
+def _sizes(text: str) -> tuple[Sizes | None, str | None]:
+    """Return sizes and element type that `f32[8, 128][128, 1]cuda:0` says."""
+    found = _SIZES.match(text)
+    if found is None:
+        return None, None
+    sizes = (each.strip() for each in found[2].split(","))
+    known = tuple(int(each) if each.isdecimal() else each for each in sizes if each)
+    return known, {"b8": "bool"}.get(found[1], found[1])
+
+
+def _inputs(text: str) -> dict[str, CodeNode]:
+    """Return what is given to a printed graph, by name."""
+    head = _HEAD.search(text)
+    given = _GIVEN.findall(head[1]) if head is not None else ()
+    found = {name: _sizes(kind) for name, kind in given}
+    return {name: CodeNode("", sizes=s, dtype=d) for name, (s, d) in found.items()}

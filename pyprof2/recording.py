@@ -331,6 +331,9 @@ class OpPlaces:
     stacks: Sequence[str | None]
 
 
+Sizes: TypeAlias = "tuple[int | str, ...]"
+
+
 class CodeNode(NamedTuple):
     """A node of a compiled graph: one op of the code that kernels were written from.
 
@@ -343,8 +346,10 @@ class CodeNode(NamedTuple):
         texts: the code of each line as it was compiled, where it is known.
         layer: the layer that it belongs to.
         is_backward: whether it is of backward; None: not known.
-        elements: how many numbers it makes; None: not known.
         takes_view: whether it only looks at a tensor in another way.
+        sizes: of what it makes, of the largest one of several: numbers, and texts where a call
+            decides, `8*s0`; None: not known.
+        dtype: of that.
     """
 
     op: str
@@ -355,8 +360,29 @@ class CodeNode(NamedTuple):
     texts: tuple[str, ...] = ()
     layer: str | None = None
     is_backward: bool | None = None
-    elements: int | None = None
     takes_view: bool = False
+    sizes: Sizes | None = None
+    dtype: str | None = None
+
+
+class CodeTensor(NamedTuple):
+    """A tensor as a statement of generated code is given it.
+
+    Attributes:
+        name: of the buffer.
+        at: its place among the arguments.
+        is_read, is_written: what the kernel does with it.
+        sizes, strides: see `CodeNode.sizes`; None: not known.
+        dtype: of its elements; None: not known.
+    """
+
+    name: str
+    at: int
+    is_read: bool = True
+    is_written: bool = False
+    sizes: Sizes | None = None
+    strides: Sizes | None = None
+    dtype: str | None = None
 
 
 class CodeLaunch(NamedTuple):
@@ -365,17 +391,22 @@ class CodeLaunch(NamedTuple):
     Attributes:
         name: of the op call that it makes in a recording.
         listed: the names of the nodes that the compiler lists for it; None: it lists none.
-        reads, writes: the names of its buffers; None: not known.
+        writes: the names of the buffers that hold its results; None: not known.
         line: of the generated code.
         originals: the ops of the program that it is said to be of.
+        tensors: those among its arguments.
+        elements: of a kernel along each dimension that it runs over; empty: not known.
+        results: the names of the nodes whose results it writes; empty: not known.
     """
 
     name: str
     listed: tuple[str, ...] | None = None
-    reads: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
     line: int | None = None
     originals: tuple[str, ...] = ()
+    tensors: tuple[CodeTensor, ...] = ()
+    elements: Sizes = ()
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -388,6 +419,7 @@ class CompiledGraph:
         is_backward: whether it is of backward; None: not known.
         layer: that of the module whose call was compiled.
         nodes: by name.
+        inputs: what is given to it, by name, as nodes.
         launches: in the order of the code; None: they are not known.
         buffers: the node that each buffer holds, where it holds just one.
         lacks: why nothing is known of it, in words.
@@ -399,10 +431,25 @@ class CompiledGraph:
     is_backward: bool | None = None
     layer: str | None = None
     nodes: Mapping[str, CodeNode] = field(default_factory=dict)
+    inputs: Mapping[str, CodeNode] = field(default_factory=dict)
     launches: tuple[CodeLaunch, ...] | None = None
     buffers: Mapping[str, str] = field(default_factory=dict)
     lacks: str | None = None
     file: str | None = None
+
+
+class CompileEvent(NamedTuple):
+    """A reason why code was not compiled as one graph, or more than once.
+
+    Attributes:
+        kind: `graph break` or `recompilation`.
+        place: `path:line` where it broke, or of the function that was compiled again.
+        reason: in the compiler's words, on one line.
+    """
+
+    kind: str
+    place: str | None
+    reason: str
 
 
 @dataclass
@@ -429,6 +476,7 @@ class Recording:
         scanned: how many events each scanner read, where the format has several, by name.
         places: where ops were called; None: nothing but the tables says it.
         compiled: the graphs that the program compiled, as far as they were noted.
+        compile_events: why they are not fewer.
     """
 
     spool: Spool
@@ -449,6 +497,7 @@ class Recording:
     scanned: Counter[str] = field(default_factory=Counter)
     places: OpPlaces | None = None
     compiled: list[CompiledGraph] = field(default_factory=list)
+    compile_events: list[CompileEvent] = field(default_factory=list)
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None

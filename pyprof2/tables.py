@@ -448,7 +448,16 @@ KERNEL_PARTS: Final = Table(
             "`computed`: the kernel runs it; `listed`: the compiler lists it, and it may be that "
             "the kernel reads its result only.",
         ),
+        Column(
+            "flops",
+            pa.int64(),
+            "FLOPs of the node in a kernel that the compiler wrote; null for an op that is called: "
+            "those are the kernel's.",
+        ),
+        Column("bytes", pa.int64(), "Bytes of the node's inputs and of its result, each once."),
         Column("code", TEXT, "The text of the innermost line as it was compiled."),
+        Column("reads", TEXT, "The buffers that the kernel reads, as its code names them."),
+        Column("writes", TEXT, "The buffers that it writes."),
         Column("generated", TEXT, "`path:line` of the generated code that starts the kernel."),
         _SPAN,
     ),

@@ -34,9 +34,9 @@ def notes(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.split(b"\n")[1:]]
 
 
-def encoded(found: list[dict[str, Any]]) -> str:
-    """Return notes as a trace has them."""
-    lines = [{"version": COMPILED_VERSION}, *found]
+def encoded(found: list[dict[str, Any]], **first: Any) -> str:
+    """Return notes as a trace has them; the line of their version may say more."""
+    lines = [{"version": COMPILED_VERSION, **first}, *found]
     return base64.b64encode(gzip.compress("\n".join(map(json.dumps, lines)).encode())).decode()
 
 

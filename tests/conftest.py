@@ -240,7 +240,9 @@ def chromium() -> Iterator[Browser]:
     from tests.reports.page.opened import LAUNCH
 
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=LAUNCH)
+        browser = playwright.chromium.launch(
+            executable_path=path, args=LAUNCH, ignore_default_args=["--hide-scrollbars"]
+        )
         yield browser
         browser.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -307,6 +308,53 @@ def test_time_is_kept_and_that_of_each_op_is_the_published_one(
     left = sum(time for op, time in expected.items() if op not in common)
     assert times.keys() - common == set()
     assert outside == pytest.approx(left, rel=1e-3)
+
+
+@pytest.mark.minutes
+def test_the_editor_shows_time_of_replays_at_functions_that_were_captured(
+    pairs: dict[str, Pair], shared: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pygls")
+    from tests.lsp.editor import Editor
+
+    capture, replay = PAIRS["sglang"]
+    path = shared / "traces" / "kineto" / f"{replay}.json.gz"
+    captures = [shared / "traces" / "graphs" / f"{capture}.json.gz"]
+    parse(path, tmp_path / "decode.pyprof2", captures=captures)
+    launches = captured_launches(pairs["sglang"].capture)
+    kernels = Replay.of(pairs["sglang"].replay).kernels
+    expected = {}
+    for line, function in {263: "attention", 384: "layer", 507: "model"}.items():
+        frames = [
+            (float(each["ts"]), float(each["ts"]) + float(each["dur"]))
+            for each in pairs["sglang"].capture["traceEvents"]
+            if each.get("cat") == "python_function" and f"models/qwen3.py({line})" in each["name"]
+        ]
+        inside = [
+            float(kernel["dur"])
+            for launch, kernel in zip(launches, kernels, strict=True)
+            if any(begin <= float(launch["ts"]) < end for begin, end in frames)
+        ]
+        expected[line] = f"{function}: {sum(inside) / 1e3:.2f} ms"
+    code = tmp_path / "src" / "models" / "qwen3.py"
+    code.parent.mkdir(parents=True)
+    named = {line: said.partition(":")[0] for line, said in expected.items()}
+    lines = ["# above the first function"] * 262 + ["    x = 1"] * 260
+    for line, function in named.items():
+        lines[line - 1] = f"def {function}(x):"
+    code.write_text("\n".join(lines))
+    os.utime(code, (1.7e9, 1.7e9))  # it is older than the recording
+    there = "/sgl-workspace/sglang/python/sglang/srt"
+    mapped = {there: str(tmp_path / "src")}
+    editor = Editor("neovim-0.12.4", tmp_path, tmp_path / "state", pathMap=mapped)
+    try:
+        editor.open(code)
+        editor.wait(lambda: len(editor.lenses()) > 1)  # the first is of the recording
+        said = dict(editor.lenses())
+    finally:
+        editor.shut()
+
+    assert {line: said[line].rpartition(",")[0] for line in expected} == expected
 
 
 EAGER: Final = (

@@ -6,6 +6,7 @@ that differs, and its parts, a row each of table `kernel_parts`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,16 +16,13 @@ import pyarrow as pa
 
 from pyprof2.analysis.axes import OWNED, join_owners
 from pyprof2.analysis.compiled.calls import called_name, find_calls
-from pyprof2.analysis.compiled.joining import (
-    Joined,
-    choose_graph,
-    is_written,
-    join,
-    worked_on,
-)
+from pyprof2.analysis.compiled.costs import SIZES_FROM, GraphWork, bound_sizes, has_open_sizes
+from pyprof2.analysis.compiled.joining import Joined, choose_graph, is_written, join
+from pyprof2.analysis.costs import Cost, Estimate
+from pyprof2.analysis.graphs.sequences import group_equal, mixed, ordered_hashes
 from pyprof2.analysis.linking.ops import DIRECTIONS, is_envelope
 from pyprof2.analysis.linking.stacks import choose_lines
-from pyprof2.columns import lookup, text_array
+from pyprof2.columns import int_array, lookup, text_array
 from pyprof2.recording import TextCodes
 
 if TYPE_CHECKING:
@@ -32,13 +30,21 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.assembly.linked import Linked, SharedFindings
     from pyprof2.analysis.compiled.calls import GraphCalls
+    from pyprof2.analysis.costs.attribute import OpCosts
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.columns import TextColumn
-    from pyprof2.recording import CodeLaunch, CodeNode, CompiledGraph, Recording
+    from pyprof2.recording import CodeLaunch, CodeNode, CodeTensor, CompiledGraph, Recording
+    from pyprof2.signatures import OpCall
 
 _OF_GRAPH: Final = "of the compiled graph as a whole: it prepares inputs"
 _SLICE: Final = 1 << 16
 _NO_NODE: Final = "; the compiler names no op that it works for"
+_TEXTS: Final = (
+    "node", "op", "source", "layer", "direction", "evidence", "code", "reads", "writes",
+    "generated",
+)  # fmt: skip
+"""The columns of parts that are texts."""
+_HOLDS: Final = re.compile(r"Torch-Compiled Region: |CompiledFunction(?:Backward)?\Z")
 _FORWARD, _BACKWARD = DIRECTIONS.index("forward"), DIRECTIONS.index("backward")
 
 
@@ -52,7 +58,11 @@ class _Part(NamedTuple):
     direction: str | None
     recompute: bool | None
     evidence: str
+    flops: int | None
+    bytes: int | None
     code: str | None
+    reads: str | None
+    writes: str | None
     generated: str | None
 
 
@@ -75,6 +85,7 @@ class _Owned(NamedTuple):
     recompute: int
     note: str
     is_written: bool
+    estimate: Estimate | None = None
 
     def owner(self, name: str) -> str | None:
         """Return the one op, layer or source of the parts; None: none or several."""
@@ -83,8 +94,32 @@ class _Owned(NamedTuple):
 
     def all(self, name: str) -> list[str]:
         """Return the distinct ones, in the order of the code."""
+        if name == "op" and any(part.op is None and part.flops for part in self.parts):
+            # Logs do not say what a node was before it was taken apart.
+            return []
         found = (getattr(part, name) for part in self.parts)
         return list(dict.fromkeys(text for text in found if text is not None))
+
+
+class _Key(NamedTuple):
+    """A launch in its place, with all that decides on what is known of it.
+
+    Attributes:
+        graph: None: it is in no code that is known.
+        launch: its place in the code.
+        note: how it was found.
+        layer, stack: of the call, as codes.
+        sizes: those that the call decides on, by name.
+        call: as it was recorded, of a kernel that the compiler wrote.
+    """
+
+    graph: CompiledGraph | None
+    launch: int
+    note: str
+    layer: int
+    stack: int
+    sizes: tuple[tuple[str, int], ...]
+    call: OpCall | None
 
 
 _NOTHING: Final = _Owned((), -1, -1, -1, _OF_GRAPH, is_written=False)
@@ -141,11 +176,15 @@ class CompiledOps:
         )
         every = [part for each in self.each for part in each.parts]
         columns: dict[str, Any] = {"kernel_id": pa.array(np.repeat(kernel_id, length))}
-        for name in ("node", "op", "source", "layer", "direction", "evidence", "code", "generated"):
+        for name in _TEXTS:
             codes = TextCodes()
             values = [getattr(part, name) for part in every]
             code = np.array([-1 if v is None else codes[v] for v in values] or [-1], np.int64)
             columns[name] = text_array((code[row], list(codes)))
+        for name in ("flops", "bytes"):
+            counts = [getattr(part, name) for part in every]
+            known = np.array([-1 if count is None else count for count in counts] or [-1])
+            columns[name] = int_array(known[row], -1)
         again = np.array([-1 if p.recompute is None else p.recompute for p in every] or [-1])[row]
         columns["recompute"] = pa.array(again > 0, mask=again < 0)
         return pa.table(columns)
@@ -202,7 +241,7 @@ class CompiledLinks:
         self._by_key: dict[str | None, list[CompiledGraph]] = {}
         for graph in graphs:
             self._by_key.setdefault(graph.key, []).append(graph)
-        self._worked: dict[int, list[tuple[tuple[str, ...], str]]] = {}
+        self._work: dict[tuple[int, tuple[tuple[str, int], ...]], GraphWork] = {}
         self._row = 0
         self.facts: Counter[tuple[bool, str]] = Counter()
         self.launches: Counter[str] = Counter()
@@ -217,22 +256,18 @@ class CompiledLinks:
         calls = find_calls(recording, linked.threads, linked.ops, linked.pairs)
         if calls is None:
             return linked
-        owned, keys = self._owned(linked, calls)
+        owned, keys = self._owned(linked, calls, shared)
         explained = [self._explained(key, linked, shared) for key in keys]
         each = _with_sources(explained, shared, root)
         return _applied(linked, CompiledOps(owned, each, first_row), shared)
 
     def _owned(
-        self, linked: Linked, calls: GraphCalls
-    ) -> tuple[Int, list[tuple[CompiledGraph | None, int, str, int, int]]]:
-        """Return of each op the number of what it is in its place, and these.
-
-        Such a one is the graph, the place of the launch in its code, the note, and codes of the
-        layer and stack of the call.
-        """
+        self, linked: Linked, calls: GraphCalls, shared: SharedFindings
+    ) -> tuple[Int, list[_Key]]:
+        """Return of each op the number of what it is in its place, and these."""
         kinds = [self._joined(linked, calls, kind) for kind in range(len(calls.example))]
         # Calls of one key may be of several graphs, by the region around them.
-        graphs: list[CompiledGraph | None] = []
+        graphs: list[CompiledGraph] = []
         place = np.full(len(calls.made), -1)
         which = np.full(len(calls.made), -1)
         notes = TextCodes()
@@ -255,15 +290,52 @@ class CompiledLinks:
                 place[rows] = np.tile(np.array(joined.launches), len(own))
                 which[rows[place[rows] < 0]] = -1
         made = calls.made
-        columns = (which, place, note, linked.layer[0][made], linked.stack[made])
+        signature = np.where(_are_written(graphs, which, place), linked.signature[made], -1)
+        sizes, bound = self._bound(linked, calls, shared, graphs, (which, place))
+        columns = (which, place, note, linked.layer[0][made], linked.stack[made], sizes, signature)
         distinct, own = np.unique(np.stack(columns), axis=1, return_inverse=True)
         owned = lookup(own.reshape(-1), calls.owner, -1)
         words = list(notes)
         keys = [
-            (graphs[g] if g >= 0 else None, launch, words[text], layer, stack)
-            for g, launch, text, layer, stack in distinct.T.tolist()
-        ]
+            _Key(
+                graphs[g] if g >= 0 else None, launch, words[text], layer, stack,
+                bound[at], shared.calls[called] if called >= 0 else None,
+            )
+            for g, launch, text, layer, stack, at, called in distinct.T.tolist()
+        ]  # fmt: skip
         return owned, keys
+
+    @staticmethod
+    def _bound(
+        linked: Linked,
+        calls: GraphCalls,
+        shared: SharedFindings,
+        graphs: Sequence[CompiledGraph],
+        at: tuple[Int, Int],
+    ) -> tuple[Int, list[tuple[tuple[str, int], ...]]]:
+        """Return of each op that a call makes the sizes that the call decides on, as a code."""
+        which, place = at
+        found: TextCodes = TextCodes()
+        sizes = np.full(len(calls.made), found[()])
+        are_open = np.array([*map(has_open_sizes, graphs), False])
+        if not are_open.any():
+            return sizes, list(found)
+        signature = linked.signature[calls.made]
+        hashes = ordered_hashes(mixed(signature, which), calls.first, calls.length)
+        groups = group_equal(hashes, calls.length)
+        for number, example in enumerate(groups.first.tolist()):
+            begin = int(calls.first[example])
+            rows = np.arange(begin, begin + int(calls.length[example]))
+            rows = rows[are_open[which[rows]] & (signature[rows] >= 0)]
+            if len(rows):
+                launches = graphs[int(which[rows[0]])].launches or ()
+                known = bound_sizes(
+                    [(launches[place[row]], shared.calls[int(signature[row])]) for row in rows]
+                )
+                own = np.flatnonzero(groups.which == number)
+                every = calls.first[own][:, None] + np.arange(calls.length[example])
+                sizes[every.reshape(-1)] = found[known]
+        return sizes, list(found)
 
     def _joined(self, linked: Linked, calls: GraphCalls, kind: int) -> Any:
         """Return what joins the calls of a kind, by the region around and the direction."""
@@ -287,23 +359,23 @@ class CompiledLinks:
 
     def _explained(
         self,
-        key: tuple[CompiledGraph | None, int, str, int, int],
+        key: _Key,
         linked: Linked,
         shared: SharedFindings,
     ) -> tuple[_Owned, tuple[_PartPlace, ...]]:
         """Return what is known of a launch, and where each of its parts is."""
-        graph, place, note, layer, stack = key
+        graph, place, note, layer, stack, sizes, call = key
         if graph is None:
             is_input = note.endswith("code") and note[0].isdigit()
             return _NOTHING._replace(note=_OF_GRAPH if is_input else note), ()
-        if id(graph) not in self._worked:
-            self._worked[id(graph)] = worked_on(graph)
-        names, evidence = self._worked[id(graph)][place]
-        nodes = [graph.nodes[name] for name in names]
+        if (id(graph), sizes) not in self._work:
+            self._work[id(graph), sizes] = GraphWork(graph, sizes)
+        work = self._work[id(graph), sizes].of(place, call)
+        nodes = [graph.nodes[name] for name in work.nodes]
         open_layer = linked.layer[1][layer] if layer >= 0 else None
         launch = (graph.launches or ())[place]
         parts, places = [], []
-        for name, node in zip(names, nodes, strict=True):
+        for name, node, flops, size in zip(work.nodes, nodes, work.flops, work.bytes, strict=True):
             below = stack
             for line in reversed(node.lines):
                 below = shared.stacks.add(below, line)
@@ -319,8 +391,11 @@ class CompiledLinks:
                     _layer(node, graph, open_layer),
                     None if backward is None else DIRECTIONS[_BACKWARD if backward else _FORWARD],
                     again if node.is_backward is not None else None,
-                    evidence,
+                    work.evidence,
+                    flops,
+                    size,
                     None,
+                    *_buffers(launch),
                     None if graph.file is None else f"{graph.file}:{launch.line}",
                 )
             )
@@ -332,7 +407,7 @@ class CompiledLinks:
         note = note if parts else note + _NO_NODE
         return _Owned(
             tuple(parts), -1, -1 if direction is None else DIRECTIONS.index(direction),
-            int(again), note, is_written(launch),
+            int(again), note, is_written(launch), work.estimate,
         ), tuple(places)  # fmt: skip
 
     def found(self) -> list[dict[str, Any]]:
@@ -341,6 +416,29 @@ class CompiledLinks:
             {"known": known, "note": note, "calls": count}
             for (known, note), count in sorted(self.facts.items())
         ]
+
+
+def _buffers(launch: CodeLaunch) -> tuple[str | None, str | None]:
+    """Return in words what a launch reads and writes: `buf0 f32[64,32], primals_1`."""
+    read = [_tensor_text(each) for each in launch.tensors if each.is_read]
+    known = {each.name: _tensor_text(each) for each in launch.tensors if each.is_written}
+    written = [known.get(name, name) for name in launch.writes or ()]
+    return ", ".join(read) or None, ", ".join(written) or None
+
+
+def _tensor_text(tensor: CodeTensor) -> str:
+    if tensor.sizes is None:
+        return tensor.name
+    return f"{tensor.name} {tensor.dtype or ''}[{','.join(map(str, tensor.sizes))}]"
+
+
+def _are_written(graphs: Sequence[CompiledGraph], which: Int, place: Int) -> Bool:
+    """Return of launches by their graphs and places which are kernels that the compiler wrote."""
+    launches = [graph.launches or () for graph in graphs]
+    first = np.cumsum([0, *map(len, launches)])
+    written = np.array([*(is_written(each) for own in launches for each in own), False])
+    found: Bool = written[np.where(which >= 0, first[which] + place, -1)]
+    return found
 
 
 def _op(node: CodeNode, launch: CodeLaunch) -> str | None:
@@ -409,6 +507,7 @@ def _applied(linked: Linked, compiled: CompiledOps, shared: SharedFindings) -> L
     innermost = np.where(has_one[owned], lookup(code, stack, -1), -1)
     return replace(
         linked,
+        costs=_with_work(linked, compiled),
         ops=replace(linked.ops, recompute=np.where(again >= 0, again > 0, linked.ops.recompute)),
         stack=stack,
         layer=_instead(compiled.text("layer", every), linked.layer, is_own),
@@ -417,6 +516,42 @@ def _applied(linked: Linked, compiled: CompiledOps, shared: SharedFindings) -> L
         direction=np.where(direction >= 0, direction, linked.direction),
         compiled=compiled,
     )
+
+
+def _with_work(linked: Linked, compiled: CompiledOps) -> OpCosts:
+    """Return the costs, those of kernels that the compiler wrote by the nodes of their graph."""
+    costs = linked.costs
+    estimates = [each.estimate for each in compiled.each]
+    known = [each for each in estimates if each is not None]
+    number = np.array([*(-1 if each is None else 0 for each in estimates), -1])
+    number[number >= 0] = len(costs.estimates) + np.arange(len(known))
+    own = number[compiled.owned]
+    every = np.arange(len(own))
+    new = np.where(_are_around(linked, compiled), len(costs.estimates) + len(known), own)
+    return replace(
+        costs,
+        estimate=np.where(new >= 0, new, costs.estimate),
+        estimates=[*costs.estimates, *known, Estimate(Cost(0, 0, 0), "other", "ok")],
+        shapes_from=[*costs.shapes_from, *([SIZES_FROM] * len(known)), None],
+        shapes_op=np.where(own >= 0, -1, costs.shapes_op),
+        owner=np.where(own >= 0, every, costs.owner),
+    )
+
+
+def _are_around(linked: Linked, compiled: CompiledOps) -> Bool:
+    """Return which ops only hold the calls of graphs that are known: the work is inside."""
+    ops = linked.ops
+    inside: Bool = np.zeros(len(ops), bool)
+    rows = np.flatnonzero(compiled.are_known(np.arange(len(ops))))
+    while len(rows):
+        rows = np.unique(ops.parent[rows])
+        rows = rows[rows >= 0]
+        inside[rows] = True
+    holds = np.array([bool(_HOLDS.match(text)) for text in ops.names] or [False])[ops.name]
+    own = linked.activities.op
+    inside[own[own >= 0]] = False
+    found: Bool = inside & holds & (linked.costs.owner < 0)
+    return found
 
 
 def _instead(own: TextColumn, column: TextColumn, is_own: Bool) -> TextColumn:

@@ -23,6 +23,7 @@ from pyprof2.analysis.graphs.matching import BY_ORDER, Matcher, ReplayedGraph
 from pyprof2.analysis.graphs.nodes import (
     CALLS,
     IDS,
+    OP_IDS,
     OP_NUMBERS,
     OP_TEXTS,
     Templates,
@@ -130,10 +131,13 @@ class GraphLinks:
         self._kernels: Counter[tuple[int, str, str]] = Counter()
         self._columns: dict[str, list[Int]] = {name: [] for name in _NODE_COLUMNS}
         self._files = TextCodes()
-        self._count = 0
+        self._count = self._first_op = 0
+        # Rows of `graph_nodes` by replay and templates: other windows have the same replays.
+        self._firsts: dict[tuple[Any, ...], int] = {}
 
     def linked(self, recording: Recording, linked: Linked, shared: SharedFindings) -> Linked:
         """Return what is linked of a window, with what is found of its replays."""
+        self._first_op = shared.first_op
         self._finder.learn(recording, linked, shared)
         found = self._explain(recording, linked, shared)
         return replace(linked, activities=found, graphs=self)
@@ -170,8 +174,9 @@ class GraphLinks:
             if (which, each) not in known:
                 fits = [choice.fit(which, place) for place in each.candidates]
                 known[which, each] = self._explained(
-                    distinct[which], fits, each, choice.reasons[which], shared
-                )
+                    distinct[which], fits, each, choice.reasons[which],
+                    int(hashes[groups.first[which]]), shared,
+                )  # fmt: skip
             explained.append(known[which, each])
         return self._spread(found, replays, explained)
 
@@ -269,6 +274,7 @@ class GraphLinks:
         candidates: Sequence[Fit],
         chosen: Chosen,
         reason: str,
+        replay_hash: int,
         shared: SharedFindings,
     ) -> _Explained:
         if not candidates:
@@ -277,7 +283,10 @@ class GraphLinks:
             return _Explained(-1, nothing, LINKS.index("graph"), why)
         agreed = agreement(self.templates.nodes, replay, candidates, chosen.batch_agrees)
         note = self._note(agreed)
-        first = self._add_rows(replay, agreed, shared)
+        same = (replay_hash, note, *((e.template.first, e.rows.tobytes()) for e in agreed.used))
+        if same not in self._firsts:
+            self._firsts[same] = self._add_rows(replay, agreed, shared)
+        first = self._firsts[same]
         return _Explained(first, agreed.is_known, LINKS.index(candidates[0].link), self.notes[note])
 
     def _note(self, agreed: Agreed) -> str:
@@ -344,9 +353,6 @@ class GraphLinks:
         first = self._count
         for name in CALLS:
             columns[name] = np.where(columns[name] == NO_ID, NO_ID, columns[name] + first)
-        for name in IDS[:3]:
-            own = columns[name] != NO_ID
-            columns[name] = np.where(own, columns[name] - shared.first_op, NO_ID)
         stacks = self.templates.nodes.words("stack")
         stack = shared.stacks.of_texts((columns.pop("stack"), stacks))
         columns["stack_id"] = np.where(stack >= 0, stack, NO_ID)
@@ -433,8 +439,12 @@ class GraphLinks:
         return lookup(self.numbers(name), node, -1), list(words)
 
     def number(self, name: str, node: Int) -> Int:
-        """Return a column of numbers of nodes by row of `graph_nodes`; `NO_ID` for null."""
-        return lookup(self.numbers(name), node, NO_ID)
+        """Return a column of numbers of nodes by row of `graph_nodes`; `NO_ID` for null.
+
+        Ids of ops count from the first op of the window that is being linked.
+        """
+        found = lookup(self.numbers(name), node, NO_ID)
+        return np.where(found == NO_ID, NO_ID, found - self._first_op) if name in OP_IDS else found
 
     def numbers(self, name: str) -> Int:
         """Return a column of all rows of `graph_nodes`, texts as codes; `NO_ID` for null."""

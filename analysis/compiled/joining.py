@@ -107,10 +107,11 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
             listed = tuple(name for name in listed if name not in called) or listed
         work = tuple(name for name in listed if not graph.nodes[name].takes_view)
         nodes, evidence = work or listed, "listed"
-        held = [graph.buffers.get(name) for name in launch.writes or ()]
-        results = [name for name in held if name is not None]
-        if len(listed) > 1 and results and len(results) == len(held):
+        results = _results(graph, launch, called_node)
+        if len(listed) > 1 and results:
             computed = _computed(graph, results, written)
+            # It puts together parts that were written before.
+            computed = computed or set(results)
             kept = tuple(name for name in nodes if name in computed)
             if kept:
                 nodes, evidence = kept, "computed"
@@ -138,6 +139,23 @@ def _called_node(graph: CompiledGraph, launch: CodeLaunch) -> str | None:
     if len(same) == 1:
         return same[0]
     return listed[0] if len(listed) == 1 else None
+
+
+def _results(graph: CompiledGraph, launch: CodeLaunch, called: str | None) -> list[str]:
+    """Return the nodes whose results a launch writes; empty: not known, or not of all."""
+    if called is not None:
+        return [called]
+    held = [graph.buffers.get(name) for name in launch.writes or ()]
+    found = [name for name in held if name is not None]
+    if found and len(found) == len(held):
+        return found
+    known = [name for name in launch.results if name in graph.nodes]
+    if len(known) < len(launch.results):
+        # A part of a sum has no node: it is of what no other one that is listed takes.
+        listed = [name for name in launch.listed or () if name in graph.nodes]
+        taken = {each for name in listed for each in graph.nodes[name].inputs}
+        known += [name for name in listed if name not in taken and name not in known]
+    return known
 
 
 def _computed(graph: CompiledGraph, results: Sequence[str], written: set[str]) -> set[str]:

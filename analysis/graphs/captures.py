@@ -14,6 +14,7 @@ import numpy as np
 
 from pyprof2.analysis.graphs.nodes import COPY_WORD
 from pyprof2.analysis.graphs.sequences import UNKNOWN_WORD, WordWindows, mixed
+from pyprof2.analysis.linking.cuts import begins_capture, ends_capture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.linking.kernels import Launches
     from pyprof2.analysis.linking.threads import Threads
 
-_BEGINS: Final = re.compile(r"(?:cuda|hip|cu)StreamBeginCapture")
-_ENDS: Final = re.compile(r"(?:cuda|hip|cu)StreamEndCapture")
 _COPIES: Final = re.compile(r"Mem(?:cpy|set)")
 _KERNELS: Final = re.compile(r"Launch\w*Kernel")
 _BATCH: Final = (
@@ -74,7 +73,7 @@ class Calls(NamedTuple):
         """Look at each name once."""
         kinds = [
             (
-                bool(_BEGINS.match(name)), bool(_ENDS.match(name)),
+                begins_capture(name), ends_capture(name),
                 bool(_KERNELS.search(name)) and "Graph" not in name,
                 bool(_COPIES.search(name)) and "Graph" not in name,
             )

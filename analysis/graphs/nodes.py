@@ -32,7 +32,8 @@ OP_TEXTS: Final = (
 TEXTS: Final = ("kernel", "size", *OP_TEXTS)
 """The columns of text: `kernel` is the word of a node, `size` its grid and block, or its bytes."""
 OP_NUMBERS: Final = (*COUNTS, "recompute", "is_nested", "in_product")
-IDS: Final = ("op_id", "cost_op_id", "forward_op_id", "sequence_nr")
+OP_IDS: Final = ("op_id", "cost_op_id", "forward_op_id")
+IDS: Final = (*OP_IDS, "sequence_nr")
 """Numbers that mean something only in the recording that they are of: its ops are in the store."""
 CALLS: Final = ("call", "cost_call")
 """Numbers of op calls within a template's recording: a node's own, and the one that accounts."""

@@ -1,7 +1,8 @@
 """Where a long recording may be cut, so that what comes before and after is linked by itself.
 
 At a cut nothing is under way that linking looks across: no op of any thread, no module's call, no
-step of an optimizer, no work of FSDP, and no forward op that still waits for its node of autograd.
+step of an optimizer, no work of FSDP, no capture of a graph, and no forward op that still waits for
+its node of autograd.
 Where there are nodes at all, a pass of forward begins there. Longer ranges, such as
 the frames around a whole training, are known on both sides.
 """
@@ -38,6 +39,16 @@ _WHOLE_KINDS: Final = ("module", "layer", "internal")
 Spans: TypeAlias = "tuple[Int, Int]"
 """Starts and ends of closed intervals."""
 NO_SPANS: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def begins_capture(call: str) -> bool:
+    """Return whether a call begins the capture of a graph."""
+    return call.startswith(tuple(f"{api}StreamBeginCapture" for api in ("cuda", "hip", "cu")))
+
+
+def ends_capture(call: str) -> bool:
+    """Return whether a call ends the capture of a graph."""
+    return call.startswith(tuple(f"{api}StreamEndCapture" for api in ("cuda", "hip", "cu")))
 
 
 def find_cuts(recording: Recording, rows_at_least: int) -> Int:
@@ -80,14 +91,18 @@ def marked_texts(
 
 
 def _quiet_times(recording: Recording) -> Int:
-    """Return the starts of all ops before which the recording may be cut, but the first."""
+    """Return the times before which the recording may be cut, but the first.
+
+    They are starts of ops; where the first op is in a capture, the capture's.
+    """
     begin, last = _op_spans(recording)
     runs, has_nodes = _pair_spans(recording)
     if not len(begin) or (has_nodes and not len(runs[0])):
         # Without numbers nothing says where backward has come to its end.
         return begin[:0]
-    spans = [(begin, last), runs, _flow_spans(recording), _range_spans(recording)]
-    start, end = merged(*_together(spans))
+    captures = _capture_spans(recording)
+    others = [_flow_spans(recording), _range_spans(recording), captures]
+    start, end = merged(*_together([(begin, last), runs, *others]))
     # Between the begin of a module and its first op there is nothing that an op says anything of.
     at = np.minimum(np.searchsorted(begin, start), len(begin) - 1)
     may_be = (begin[at] >= start) & (begin[at] <= end)
@@ -96,7 +111,11 @@ def _quiet_times(recording: Recording) -> Int:
         first = forward[np.minimum(np.searchsorted(forward, begin[at]), len(forward) - 1)]
         may_be &= (first >= begin[at]) & (first <= last[at])
     found: Int = begin[at[may_be]][1:]
-    return found
+    if not len(captures[0]):
+        return found
+    capture = np.maximum(np.searchsorted(captures[0], found, "right") - 1, 0)
+    is_inside = (captures[0][capture] <= found) & (found <= captures[1][capture])
+    return np.where(is_inside, captures[0][capture], found)
 
 
 def _together(spans: Iterable[Spans]) -> Spans:
@@ -211,6 +230,25 @@ def _range_spans(recording: Recording) -> Spans:
 
     columns = ("start_ns", "dur_ns", "kind", "name")
     return _merged_parts(map(of_part, recording.spool.slices("ranges", columns)))
+
+
+def _capture_spans(recording: Recording) -> Spans:
+    """Return the stretches of time in which a thread captures a graph."""
+    begins = marked_texts(recording, "launches", "name", begins_capture)
+    ends = marked_texts(recording, "launches", "name", ends_capture)
+    if not begins.any():
+        return NO_SPANS
+    parts = []
+    for rows in recording.spool.slices("launches", ("name", "start_ns", "tid")):
+        name = int_column(rows, "name", -1)
+        kept = begins[name] | ends[name]
+        columns = (int_column(rows, "tid", -1), int_column(rows, "start_ns", 0), begins[name])
+        parts.append([column[kept] for column in columns])
+    tid, time, is_begin = (np.concatenate(each) for each in zip(*parts, strict=True))
+    order = order_of(tid, time)
+    tid, time, is_begin = tid[order], time[order], is_begin[order]
+    pair = np.flatnonzero(is_begin[:-1] & ~is_begin[1:] & (tid[:-1] == tid[1:]))
+    return merged(time[pair], time[pair + 1])
 
 
 def _is_whole(name: str) -> bool:

@@ -184,8 +184,8 @@ def _ranges_of_steps(
     kinds, kind_names = code_column(ranges, "kind")
     of_host = np.array([name not in _NOT_OF_HOST for name in (*kind_names, None)])[kinds]
     of_device = np.array([name == _OF_DEVICES for name in (*kind_names, None)])[kinds]
-    # Ranges of devices are read only where no launch is recorded.
-    by_device = not tables["launches"].num_rows and bool((is_step & of_device).any())
+    # The reader keeps ranges of devices only where no launch is recorded.
+    by_device = bool((is_step & of_device).any())
     at = np.flatnonzero(is_step & (of_device if by_device else of_host))
     domains, texts = code_column(ranges, "domain")
     start, dur, pid, tid = (

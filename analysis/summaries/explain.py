@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.compiled.costs import FORMULA, SIZES_FROM
 from pyprof2.analysis.costs import formula_text, load_extensions
 from pyprof2.analysis.costs.comm import bandwidth
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons
@@ -277,7 +278,9 @@ def _cost(
         # The work of a replay has nothing to do with the op around its launch.
         return _picked(_first(row), ("cost_status", "cost_note"))
     of = op if owner is None else owner
-    facts, formula = rows.op(of), formula_text(ops.named(of)["op"])
+    facts = rows.op(of)
+    is_of_nodes = facts["shapes_from"] == SIZES_FROM
+    formula = FORMULA if is_of_nodes else formula_text(ops.named(of)["op"])
     found = rows.estimate(facts["estimate_id"])
     shapes_op = facts["shapes_op_id"]
     other = None if shapes_op is None else ops.named(shapes_op)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.axes import SEPARATOR, check_known_once, shared_text, split_owners
+from pyprof2.analysis.axes import OWNED, SEPARATOR, check_known_once, shared_text, split_owners
 from pyprof2.errors import UsageError
 from pyprof2.tables import Column
 
@@ -112,6 +112,15 @@ OF_OWNERS: Final = (
 )
 """Columns of sums along axis `op`, `layer` or `source` alone, where kernels have several."""
 
+
+SHARE: Final = Column(
+    "share_ns",
+    pa.int64(),
+    "That of `alone_ns`, and of each kernel of several a part by the bytes of what it does for "
+    "this one: a convention, as no rule says what a line costs in a fused kernel. It adds up.",
+    "ns",
+)
+"""Column beside `OF_OWNERS`, made on request."""
 
 MEANS: Final = (
     Column("blocks_per_sm", pa.float64(), "Mean of the kernels, weighted with their time."),
@@ -221,6 +230,8 @@ OPS_HAVE: Final = (
 def asked_columns(by: Sequence[str]) -> tuple[Column, ...]:
     """Return the columns of sums along the axes `by` that are made only where they are asked."""
     means = tuple(column for column in MEANS if column.name not in by)
+    if len(by) == 1 and by[0] in OWNED:
+        means = (*means, SHARE)
     if list(by) == ["layer"]:
         return (*means, *OF_MODULES)
     return (*means, *OF_CALLS) if set(by) <= set(OPS_HAVE) else means

@@ -8,8 +8,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
-FINEST: Final = 2000
+FINEST: Final = 1 << 20
 """Into how many units a window is divided: what is shorter than one of these may be merged."""
+_FEWER: Final = 8
+"""How many units for each slice that is allowed, where there are too many of them."""
 
 
 class Bounds:
@@ -94,7 +96,7 @@ class MergedSlices(NamedTuple):
         start, end: of the first activity in it, and of the last to end.
         longest: the position of its longest activity in the caller's columns.
         merged: how many activities are in it.
-        busy_ns: their times, added up.
+        busy_ns: their times, added up, or what the caller says of each.
     """
 
     track: Int
@@ -106,7 +108,7 @@ class MergedSlices(NamedTuple):
 
 
 def merge_short(
-    track: Int, start: Int, end: Int, begin: int, finish: int, most: int
+    track: Int, start: Int, end: Int, window: tuple[int, int], most: int, busy: Int | None = None
 ) -> MergedSlices:
     """Return the activities in a window, the short ones merged: at most about `most` slices.
 
@@ -117,22 +119,24 @@ def merge_short(
         track: of each activity, a small number.
         start: in ns.
         end: in ns.
-        begin: of the window; what reaches over it is cut.
-        finish: its end.
+        window: its begin and its end; what reaches over it is cut.
         most: how many slices; one for each track is the least.
+        busy: how much of each is busy, in ns; None: all that is in the window.
     """
+    begin, finish = window
     rows = np.flatnonzero((start < finish) & (end > begin))
     rows = rows[np.lexsort((start[rows], track[rows]))]
     of, first, last = track[rows], np.maximum(start[rows], begin), np.minimum(end[rows], finish)
+    own = last - first if busy is None else busy[rows]
     units = FINEST
-    found = _merged(of, first, last, begin, max(1, (finish - begin) // units))
+    found = _merged(of, first, last, own, begin, max(1, (finish - begin) // units))
     while len(found.track) > most and units > 1:
-        units //= 2
-        found = _merged(of, first, last, begin, max(1, -(-(finish - begin) // units)))
+        units = min(units // 2, _FEWER * most)
+        found = _merged(of, first, last, own, begin, max(1, -(-(finish - begin) // units)))
     return found._replace(longest=rows[found.longest])
 
 
-def _merged(track: Int, start: Int, end: Int, begin: int, size: int) -> MergedSlices:
+def _merged(track: Int, start: Int, end: Int, busy: Int, begin: int, size: int) -> MergedSlices:
     if not len(track):
         return MergedSlices(*(track for _ in MergedSlices._fields))
     length = end - start
@@ -142,6 +146,6 @@ def _merged(track: Int, start: Int, end: Int, begin: int, size: int) -> MergedSl
     first = np.flatnonzero(np.r_[True, ~same])
     group = np.cumsum(np.r_[True, ~same]) - 1
     by_length = np.lexsort((-length, group))
-    last, total = np.maximum.reduceat(end, first), np.add.reduceat(length, first)
+    last, total = np.maximum.reduceat(end, first), np.add.reduceat(busy, first)
     count = np.diff(np.r_[first, len(track)])
     return MergedSlices(track[first], start[first], last, by_length[first], count, total)

@@ -829,6 +829,26 @@ class Run(Displayed):
         """
         return self._profile.with_calls(sums, by, depth, selection, fold_numbers=fold_numbers)
 
+    def with_shares(
+        self,
+        sums: pd.DataFrame,
+        column: str,
+        depth: int | None = None,
+        *,
+        fold_numbers: bool = False,
+        **selection: Any,
+    ) -> pd.DataFrame:
+        """Return sums of ops, layers or lines with column `share_ns`, by which they are sorted.
+
+        Args:
+            sums: what `pyprof2.analysis.summaries.profile.Sums` gave along one of these.
+            column: `op`, `layer` or `source`.
+            depth: as for `profile`.
+            fold_numbers: as for `profile`.
+            **selection: as for `profile`.
+        """
+        return self._profile.with_shares(sums, column, depth, selection, fold_numbers=fold_numbers)
+
     def profile(
         self,
         by: str | Sequence[str] = "kernel",

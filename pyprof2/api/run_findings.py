@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -11,7 +11,7 @@ from pyprof2.api.run_tables import listed
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -71,11 +71,18 @@ class RunFindings:
         if self.time.idle_windows.empty:
             hosts = self.time.host_times
             own = [rank for rank in ranks if rank.rank in hosts]
-            return (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
+            found = (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
+            return self._with_events(found)
 
         devices = self.tables.table("devices").to_pylist()
         job = self.run.ranks if len(ranks) > 1 else None
-        return facts_of_parts(map(of_rank, ranks), devices, device, job)
+        return self._with_events(facts_of_parts(map(of_rank, ranks), devices, device, job))
+
+    def _with_events(self, found: Iterable[RankFacts]) -> Iterator[RankFacts]:
+        """Yield facts with why compiled graphs are not fewer, which the manifest says."""
+        events = {each["rank"]: each.get("compile_events", ()) for each in self.manifest["ranks"]}
+        for facts in found:
+            yield replace(facts, compile_events=events.get(facts.rank, ()))
 
     @property
     def how_to_record(self) -> Advice:

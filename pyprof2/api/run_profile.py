@@ -170,6 +170,33 @@ class RunProfile:
         every = pa.concat_tables(found).unify_dictionaries()
         return call_sums.with_calls(sums, every, by, depth, fold_numbers=fold_numbers)
 
+    def with_shares(
+        self,
+        sums: pd.DataFrame,
+        column: str,
+        depth: int | None,
+        selection: Mapping[str, Any],
+        *,
+        fold_numbers: bool,
+    ) -> pd.DataFrame:
+        """Return sums of ops, layers or lines with their shares of kernels of several."""
+        from pyprof2.analysis.summaries.owner_shares import owner_shares
+        from pyprof2.analysis.summaries.profile import select
+        from pyprof2.analysis.summaries.profile_columns import SHARE, columns_of
+
+        wanted = {"rank", "kernel_id", "dur_ns", column, f"shared_{column}"}
+        rows = select(self.rows(wanted | columns_of(selection)), **selection)
+        read = ("kernel_id", "rank", column, "bytes")
+        parts = [
+            shifted(rank.read("kernel_parts", read), self.first_ids.get(rank.rank, {}))
+            for rank, _ in self.tables.counted
+        ]
+        every = pa.concat_tables(parts).unify_dictionaries().to_pandas()
+        times = owner_shares(rows, every, column, depth, fold_numbers=fold_numbers)
+        share = sums[column].map(lambda name: times.get(name, 0)).astype("Int64")
+        found = sums.assign(**{SHARE.name: share})
+        return found.sort_values(SHARE.name, ascending=False, kind="stable", ignore_index=True)
+
     def profile(
         self,
         axes: Sequence[str],
@@ -186,6 +213,7 @@ class RunProfile:
             AXES,
             MEANS,
             OF_OWNERS,
+            SHARE,
             SUMMARY_COLUMNS,
             asked_columns,
             check_axes,
@@ -204,6 +232,9 @@ class RunProfile:
         is_shared = "shared_ns" in found and bool((found["shared_ns"].fillna(0) > 0).any())
         owners = [c.name for c in OF_OWNERS] if is_shared else []
         found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *owners, *means]]
+        if SHARE.name in columns:
+            found = self.with_shares(found, keys[0], depth, selection, fold_numbers=fold_numbers)
+            means.append(SHARE.name)
         if len(columns) == len(means):
             return found
         every = self.with_calls(found, axes, depth, selection, fold_numbers=fold_numbers)

@@ -186,6 +186,10 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(msg)
     if not (args.env or args.list or args.serve):
         output = _output(args)
+        if sys.platform == "linux":
+            from pyprof2.watch.recording import remove_abandoned
+
+            remove_abandoned(output)
         for path in (output, _store_of(output)):
             if path.exists():
                 msg = f"{path}: exists; name another folder with -o"

@@ -109,8 +109,15 @@ def newest(roots: Sequence[str], more: Sequence[str], mapped: Mapping[str, str])
         if set(found["states"].values()) & {SAME, CHANGED, UNKNOWN}:
             found["passed"] = passed
             return found
-        passed.append(f"{path.name}: no line of it is of a file of this workspace")
+        passed.append(f"{path.name}: no line of it is of a file of this workspace{_where(found)}")
     return FoundRecording(costs=None, local={}, states={}, before={}, passed=passed)
+
+
+def _where(found: FoundRecording) -> str:
+    """Return the folder that `pathMap` could map; empty: the files have none in common."""
+    folders = [PurePosixPath(name).parent for name in found["states"] if name.startswith("/")]
+    folder = os.path.commonpath(folders) if folders else "/"
+    return "" if folder == "/" else f"; its files are in {folder}: see pathMap"
 
 
 def read(

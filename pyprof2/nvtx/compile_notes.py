@@ -45,6 +45,10 @@ GRAPHS_AT_MOST: Final = 10_000
 """Nothing is noted of more graphs: a program that compiles so often is no training."""
 
 
+EVENTS_AT_MOST: Final = 1_000
+"""Nothing is noted of more breaks of graphs."""
+
+
 class CompileNotes:
     """The notes of this process; they stay when nothing is recorded, as compiled graphs do."""
 
@@ -231,9 +235,27 @@ class CompileNotes:
 
 def encoded(graphs: list[dict[str, Any]]) -> str:
     """Return notes as a trace has them: a line of JSON for each, behind one of their version."""
-    lines = [{"version": COMPILED_VERSION, "torch": str(torch.__version__)}, *graphs]
+    first = {"version": COMPILED_VERSION, "torch": str(torch.__version__), "events": _events()}
+    lines = [first, *graphs]
     content = "\n".join(json.dumps(each, separators=(",", ":")) for each in lines)
     return base64.b64encode(gzip.compress(content.encode(), 6, mtime=0)).decode()
+
+
+def _events() -> list[list[str | None]]:
+    """Return why code was not compiled as one graph, or more than once: kind, place, reason."""
+    found: list[list[str | None]] = []
+    with contextlib.suppress(Exception):
+        from torch._dynamo import utils
+
+        for each in utils.graph_break_reasons[:EVENTS_AT_MOST]:
+            place = next((f"{f.filename}:{f.lineno}" for f in reversed(each.user_stack)), None)
+            found.append(["graph break", place, str(each.reason)])
+    with contextlib.suppress(Exception):
+        for own in utils.get_compilation_metrics()[-EVENTS_AT_MOST:]:
+            if own.recompile_reason:
+                place = f"{own.co_filename}:{own.co_firstlineno}"
+                found.append(["recompilation", place, str(own.recompile_reason)])
+    return found
 
 
 def _named(note: dict[str, Any], layers: Layers) -> dict[str, Any]:

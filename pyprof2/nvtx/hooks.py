@@ -6,9 +6,10 @@ Where there is no hook, or none that does no harm, a function is replaced.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import autograd, distributed
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from pyprof2.nvtx.memory_tags import MemoryTags
     from pyprof2.nvtx.session import AnnotationSession
     from pyprof2.nvtx.steps import StepTracker
+
+
+ON_DEMAND: Final = "KINETO_USE_DAEMON"
+"""The variable with which torch lets other processes ask for recordings."""
 
 
 def hook_modules(
@@ -205,48 +210,73 @@ def hook_memory(session: AnnotationSession, memory: MemoryTags, undo: ExitStack)
         replace(owner, "_engine_run_backward", memory.around_backward, undo)
 
 
+class _Handover:
+    """Hands over to torch's own recorder while it runs: it records the ops itself."""
+
+    def __init__(
+        self, session: AnnotationSession, steps: StepTracker, memory: MemoryTags | None
+    ) -> None:
+        self._session, self._steps, self._memory = session, steps, memory
+
+    def begin(self, has_stacks: bool) -> None:  # noqa: FBT001 -- called from C++, too
+        """Do what comes before a recording."""
+        # It may have the source lines anyway.
+        session = self._session
+        session.marks_lines = session.options.source and not has_stacks
+        if session.marks_lines:
+            session.prepare_rows()
+        session.write(kineto=True)
+
+    def began(self) -> None:
+        """Say again what goes on."""
+        self._steps.mark_again()
+        if self._memory is not None:
+            self._memory.begin()
+
+    def ends(self) -> None:
+        """Add what was noted to the trace."""
+        # Ops that other threads call until it has ended have no places.
+        found = self._session.take_rows()
+        if found is not None:
+            add_metadata(MEMBER, found)
+        notes.add_to_trace(self._session.layers)
+
+    def ended(self) -> None:
+        """Go on as before the recording."""
+        self._session.marks_lines = False
+        self._session.write(kineto=False)
+
+
 def hook_profiler(
     session: AnnotationSession,
     steps: StepTracker,
     undo: ExitStack,
     memory: MemoryTags | None = None,
 ) -> None:
-    """Hand over to torch.profiler while it runs: it records the ops itself."""
+    """Hand over to torch.profiler, and to recordings that another process asks for.
 
-    def begin(*, has_stacks: bool) -> None:
-        # It may have the source lines anyway.
-        session.marks_lines = session.options.source and not has_stacks
-        if session.marks_lines:
-            session.prepare_rows()
-        session.write(kineto=True)
+    These are made by the same recorder, and call no function in Python.
+    """
+    handover = _Handover(session, steps, memory)
 
     def started(start: Callable[[], None]) -> None:
         starting = sys._getframe(2).f_locals.get("self")  # noqa: SLF001
-        begin(has_stacks=getattr(starting, "with_stack", False))
+        handover.begin(getattr(starting, "with_stack", False))
         start()
-        steps.mark_again()
-        if memory is not None:
-            memory.begin()
+        handover.began()
 
     def disabled(disable: Callable[[], Any]) -> Any:
-        # Ops that other threads call until it has ended have no places.
-        found = session.take_rows()
-        if found is not None:
-            add_metadata(MEMBER, found)
+        handover.ends()
         return disable()
 
     def stopped(stop: Callable[[], None]) -> None:
         stop()
-        session.marks_lines = False
-        session.write(kineto=False)
+        handover.ended()
 
-    def stops(disable: Callable[[], Any]) -> Any:
-        notes.add_to_trace(session.layers)
-        return disable()
-
-    replace(profiler, "_disable_profiler", stops, undo)
     replace(profiler, "_run_on_profiler_start", started, undo)
     replace(profiler, "_disable_profiler", disabled, undo)
     replace(profiler, "_run_on_profiler_stop", stopped, undo)
     if profiler._is_profiler_enabled:  # noqa: SLF001 -- there is no other way to know
-        begin(has_stacks=session.recorder is None)
+        handover.begin(session.recorder is None)
+    if ON_DEMAND in os.environ:
+        session.follow_on_demand(handover)

@@ -47,7 +47,7 @@ from pyprof2.nvtx.internals import (
     is_compiled_graph,
     without_torch_function,
 )
-from pyprof2.nvtx.observers import LACKS_ALL_LINES, LACKS_LINES, observer
+from pyprof2.nvtx.observers import LACKS_ALL_LINES, LACKS_LINES, LACKS_ON_DEMAND, observer
 from pyprof2.nvtx.session import OWN_RECORDS, AnnotationSession
 from pyprof2.nvtx.sinks import Copied, Sink, numbered_sink
 from pyprof2.nvtx.sources import CallPlace, CallRange
@@ -474,8 +474,16 @@ class ObservedSession(AnnotationSession):
 
     def prepare_rows(self) -> None:
         """Find the observer, if it was not needed before."""
+        self._find(LACKS_ALL_LINES if self.recorder is None else LACKS_LINES)
+
+    def follow_on_demand(self, follower: object) -> None:
+        """Learn where recordings begin and end that another process asks for."""
+        self._find(LACKS_ON_DEMAND)
+        if self.observer is not None:
+            self.observer.on_demand(follower)
+
+    def _find(self, lacks: str) -> None:
         if self.observer is None and self._module_call is not None:
-            lacks = LACKS_ALL_LINES if self.recorder is None else LACKS_LINES
             self.observer = observer(lacks)
             self.begin(self._module_call)
 

@@ -25,14 +25,20 @@
 #ifdef OBSERVER_HAS_GROUPS
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
+#if __has_include(<kineto/libkineto.h>)
+#define OBSERVER_HAS_KINETO
+#include <kineto/libkineto.h>
+#endif
 #include <dlfcn.h>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 #if PY_VERSION_HEX < 0x030E0000
@@ -280,13 +286,14 @@ struct Scope { // a layer, an optimizer's step, a text of the user's own, that i
 
 struct Session;
 struct Thread {
-  uint64_t session = 0, epoch = 0;
+  uint64_t session = 0, epoch = 0, activation = 0;
   uint64_t id = at::RecordFunction::currentThreadId();
   int64_t payload_base = 0;
   std::vector<Open> open;
   std::vector<Scope> scopes;
   int leaf = 0;
   bool busy = false; // Python code of ours runs on it
+  bool unsure = false; // whether what it did when ops began to be marked was a node's work
   uint32_t scope = kUnknown;
   bool scope_is_optimizer = false;
   int task = -1;
@@ -360,7 +367,7 @@ struct Session {
   Held function_apply, engine_run;
 };
 std::atomic<bool> g_on{false};
-std::atomic<uint64_t> g_session{0}, g_epoch{0};
+std::atomic<uint64_t> g_session{0}, g_epoch{0}, g_activation{0};
 std::atomic<int64_t> g_numbers{0};
 Session& g = *new Session(); // as all of these, never destroyed: threads may outlive the end
 at::CallbackHandle g_handle = 0;
@@ -411,6 +418,12 @@ Thread& this_thread() {
     s.sites.clear();
     s.calls.clear();
     s.recomputed.clear();
+  }
+  uint64_t activation = g_activation.load(std::memory_order_relaxed);
+  if (s.activation != activation) { // what it did meanwhile was not seen
+    s.activation = activation;
+    s.next_number = s.function = kNoNumber;
+    s.unsure = torch::autograd::get_current_graph_task_id() != -1;
   }
   return s;
 }
@@ -946,6 +959,7 @@ std::shared_ptr<Nodes> nodes_of(uint64_t thread, int64_t* base) {
 /* Go into a node: find out what it belongs to. */
 void begin_node(Thread& s, uint64_t number, uint64_t thread) {
   s.in_node = true;
+  s.unsure = false;
   if (number == UINT64_MAX) { // it adds up a gradient of what ran before
     s.node = s.last;
     s.node.accumulates = true;
@@ -1180,6 +1194,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
       break;
     default:
       if (s.leaf) break; // inside an op that is marked, or is not to be
+      if (s.unsure) {
+        s.unsure = torch::autograd::get_current_graph_task_id() != -1;
+        if (s.unsure && fn.operator_name()) break;
+      }
       if (const OpInfo* op = info_of(fn))
         begin_op(s, fn, *op);
       else
@@ -1255,6 +1273,101 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
   }
 }
 
+// -- recordings on demand -------------------------------------------------------------------------------
+
+#ifdef OBSERVER_HAS_KINETO
+} // namespace
+namespace libkineto {
+LibkinetoApi& api() __attribute__((weak)); // not every build of torch has it
+}
+namespace {
+
+/* Stands between the recorder and torch, and is told where a recording that another process asked for
+   begins and ends: on a thread of the recorder's, which holds none of its locks, or, where steps are
+   counted, on the program's. */
+class OnDemand : public libkineto::ClientInterface {
+ public:
+  bool begin(PyObject* told) {
+    if (!&libkineto::api || !libkineto::api().client()) return false;
+    told_ = Held(Py_NewRef(told));
+    if (libkineto::api().client() != this) torchs_ = libkineto::api().client();
+    is_over_ = false;
+    libkineto::api().registerClient(this);
+    return true;
+  }
+  /* Under the GIL. Afterwards no thread is in it, or comes: Python may end. */
+  void end(bool forked) {
+    if (!told_) return;
+    libkineto::api().registerClient(torchs_);
+    is_over_ = true;
+    if (forked) inside_ = 0; // whoever was is not here
+    Py_BEGIN_ALLOW_THREADS
+    while (inside_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Py_END_ALLOW_THREADS
+    told_ = Held();
+    runs_ = false;
+  }
+
+  void init() override {}
+  void prepare(bool shapes, bool memory, bool stack, bool flops, bool modules) override {
+    with_stack_ = stack;
+    torchs_->prepare(shapes, memory, stack, flops, modules);
+  }
+  void start() override {
+    runs_ = true;
+    tell("begin", "i");
+    torchs_->start();
+    tell("began");
+  }
+  void stop() override {
+    tell("ends");
+    torchs_->stop();
+    tell("ended");
+    runs_ = false;
+  }
+  // Newer versions of torch have these.
+  virtual void start_memory_profile() { start_memory(torchs_, 0); }
+  virtual void stop_memory_profile() { stop_memory(torchs_, 0); }
+  virtual void export_memory_profile(const std::string& path) { export_memory(torchs_, path, 0); }
+
+ private:
+  template <class C> static auto start_memory(C* c, int) -> decltype(c->start_memory_profile()) {
+    c->start_memory_profile();
+  }
+  template <class C> static auto stop_memory(C* c, int) -> decltype(c->stop_memory_profile()) {
+    c->stop_memory_profile();
+  }
+  template <class C>
+  static auto export_memory(C* c, const std::string& p, int) -> decltype(c->export_memory_profile(p)) {
+    c->export_memory_profile(p);
+  }
+  template <class C> static void start_memory(C*, long) {}
+  template <class C> static void stop_memory(C*, long) {}
+  template <class C> static void export_memory(C*, const std::string&, long) {}
+
+  void tell(const char* event, const char* format = nullptr) {
+    inside_++;
+    if (!is_over_ && runs_) {
+      Python python;
+      Held(PyObject_CallMethod(told_.get(), event, format, (int)with_stack_));
+    }
+    inside_--;
+  }
+
+  libkineto::ClientInterface* torchs_ = nullptr;
+  Held told_;
+  bool with_stack_ = false;
+  std::atomic<bool> runs_{false}, is_over_{true};
+  std::atomic<int> inside_{0};
+};
+#else
+struct OnDemand {
+  bool begin(PyObject*) { return false; }
+  void end(bool) {}
+};
+#endif
+OnDemand& g_on_demand = *new OnDemand();
+
 // -- from Python ----------------------------------------------------------------------------------------
 
 PyObject* py_listener(PyObject*, PyObject* domain) {
@@ -1298,14 +1411,14 @@ PyObject* py_mark(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
-/* Have torch call the observer; ops get ids only where it asks for them. */
+/* Have torch call the observer while ops are marked; they get ids only where it asks for them. */
 void observe() {
-  bool with_ids = (g.flags & kRows) != 0;
-  if (g_registered && with_ids != g_with_ids) {
+  bool with_ids = (g.flags & kRows) != 0, wanted = g_on.load();
+  if (g_registered && (!wanted || with_ids != g_with_ids)) {
     at::removeCallback(g_handle);
     g_registered = false;
   }
-  if (g_registered) return;
+  if (g_registered || !wanted) return;
   at::RecordFunctionCallback callback(on_start, on_end);
   callback.needsInputs(true).needsIds(with_ids).scopes({at::RecordScope::FUNCTION,
       at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
@@ -1335,7 +1448,6 @@ PyObject* py_start(PyObject*, PyObject* args) {
   g_numbers = 0;
   g_epoch++;
   g.number = ++g_session;
-  observe();
   this_thread(); // it is the first
   Py_RETURN_NONE;
 }
@@ -1349,16 +1461,22 @@ PyObject* py_note_rows(PyObject*, PyObject* on) {
 
 /* activate(on): mark ops, or let them through. */
 PyObject* py_activate(PyObject*, PyObject* on) {
-  Thread& s = this_thread();
-  bool wanted = PyObject_IsTrue(on) != 0;
-  if (wanted && !g_on.load()) s.next_number = kNoNumber;
-  g_on.store(wanted && (bool)g.asked, std::memory_order_release);
+  bool wanted = PyObject_IsTrue(on) != 0 && (bool)g.asked;
+  if (wanted && !g_on.load()) g_activation++;
+  g_on.store(wanted, std::memory_order_release);
+  observe();
   Py_RETURN_NONE;
+}
+
+/* on_demand(told) -> whether its methods are called where recordings on demand begin and end. */
+PyObject* py_on_demand(PyObject*, PyObject* told) {
+  return PyBool_FromLong(g_on_demand.begin(told));
 }
 
 /* stop(forked): end the session. A forked process keeps the callback, which does nothing. */
 PyObject* py_stop(PyObject*, PyObject* forked) {
   g_on.store(false, std::memory_order_release);
+  g_on_demand.end(forked == Py_True);
   if (forked == Py_True) {
     new (&g_mutex) std::mutex(); // whoever held it is not here
   } else {
@@ -1542,6 +1660,7 @@ PyMethodDef methods[] = {
     {"activate", py_activate, METH_O, ""},
     {"note_rows", py_note_rows, METH_O, ""},
     {"stop", py_stop, METH_O, ""},
+    {"on_demand", py_on_demand, METH_O, ""},
     {"cleared", py_cleared, METH_NOARGS, ""},
     {"forget", py_forget, METH_NOARGS, ""},
     {"scope", py_scope, METH_O, ""},

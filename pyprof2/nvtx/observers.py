@@ -50,6 +50,10 @@ LACKS_LINES: Final = (
 LACKS_ALL_LINES: Final = (
     "torch.profiler gets the lines that call modules, and none of ops: with_stack=True gets them"
 )
+LACKS_ON_DEMAND: Final = (
+    "recordings of pyprof2 watch get no layers, lines and steps of this process: watch --with-stack"
+    " gets lines"
+)
 """The ways to do without the observer, and what each lacks."""
 
 

@@ -288,6 +288,9 @@ class AnnotationSession(Knowledge):
         """Return what was noted, as a member of the trace, and end that; None: nothing was."""
         return None
 
+    def follow_on_demand(self, follower: object) -> None:
+        """Learn where recordings begin and end that another process asks for, if that can be."""
+
     def module_entry(self) -> Callable[[torch.nn.Module], bool] | None:
         """Return a way of its own to enter a module, which says whether it is a layer."""
         return None

@@ -81,6 +81,11 @@ def assemble(
         facts["compiled"] = compiled.found()
     elif calls := count_calls(recording):
         facts["compiled"] = [{"known": False, "note": NO_GRAPH, "calls": calls}]
+    if recording.compile_events:
+        facts["compile_events"] = [
+            {"kind": kind, "place": place, "reason": reason, "count": count}
+            for (kind, place, reason), count in Counter(recording.compile_events).most_common()
+        ]
     if graphs is not None:
         facts["graphs"], nodes = graphs.found(), graphs.table()
     about = recording.trace | {"source_root": source_root}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pyprof2.recording import CompiledGraph, Recording
+    from pyprof2.recording import CompiledGraph, CompileEvent, Recording
 
 
 def find_compile_logs(files: Sequence[Path], named: Path | None) -> list[Path]:
@@ -41,11 +41,16 @@ def add_compiled(
     wanted = [each for each in recordings if not each.compiled]
     failed: list[tuple[Path, TraceError]] = []
     graphs: list[tuple[int | None, CompiledGraph]] = []
+    events: list[tuple[int | None, CompileEvent]] = []
     for path in logs if wanted else ():
         try:
-            graphs += read_log(path)
+            found = read_log(path)
+            graphs += found.graphs
+            events += found.events
         except TraceError as error:
             failed.append((path, error))
     for recording in wanted:
-        recording.compiled = [g for rank, g in graphs if rank in (None, recording.rank or 0)]
+        own = (None, recording.rank or 0)
+        recording.compiled = [graph for rank, graph in graphs if rank in own]
+        recording.compile_events += [event for rank, event in events if rank in own]
     return failed

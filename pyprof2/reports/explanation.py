@@ -234,9 +234,12 @@ def _parts(parts: list[Facts] | None) -> Iterator[str]:
         yield f"{source or 'no line'}" + (f": {code}" if code else "")
         nodes = ", ".join(part["node"] for part in own)
         of_layer = _joined(layer=layer, _=direction)
-        yield f"{', '.join(ops)}; {of_layer}; nodes {nodes} ({own[0]['evidence']})"
-    for place in dict.fromkeys(part["generated"] for part in parts or () if part["generated"]):
-        yield f"generated code {place}"
+        counts = [part["flops"] for part in own if part["flops"] is not None]
+        flops = f"; {_number(sum(counts))} flops" if len(counts) == len(own) else ""
+        yield f"{', '.join(ops)}; {of_layer}; nodes {nodes} ({own[0]['evidence']}){flops}"
+    for words, name in (("reads", "reads"), ("writes", "writes"), ("generated code", "generated")):
+        for text in dict.fromkeys(part[name] for part in parts or () if part[name]):
+            yield f"{words} {text}"
 
 
 def _reference(op: Facts) -> str:

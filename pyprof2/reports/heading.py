@@ -122,17 +122,18 @@ def _utilization(run: Run) -> list[str]:
     mfu, hfu = shares["mfu_pct"], shares["hfu_pct"]
     if mfu is None or hfu is None:
         return []
-    parts = [row["counted_pct"] for row in run.utilization_rows]
-    known = [share for share in parts if share is not None]
-    # It is only a lower bound where FLOPs of matrix work are not known.
-    least = "" if known and min(known) >= _COUNTED_PCT else "at least "
     same = f"{mfu:.1f}" == f"{hfu:.1f}"
-    texts = [f"MFU {least}{_rate_text(mfu)}"] + ([] if same else [f"HFU {least}{_rate_text(hfu)}"])
+    texts = [f"MFU {share_of_peak(run, mfu)}"]
+    texts += [] if same else [f"HFU {share_of_peak(run, hfu)}"]
     return texts + ([f"above the peak: {ABOVE_PEAK}"] if max(mfu, hfu) > _ALL_PCT else [])
 
 
-def _rate_text(share: float) -> str:
-    return f"{format_rate(share)} %"
+def share_of_peak(run: Run, share: float) -> str:
+    """Return MFU or HFU as text: a lower bound where FLOPs of matrix work are not known."""
+    parts = [row["counted_pct"] for row in run.utilization_rows]
+    known = [each for each in parts if each is not None]
+    least = "" if known and min(known) >= _COUNTED_PCT else "at least "
+    return f"{least}{format_rate(share)} %"
 
 
 def _percent(value: float | None) -> str:

@@ -15,6 +15,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     OF_CALLS,
     OF_MODULES,
     OF_OWNERS,
+    SHARE,
     SUMMARY_COLUMNS,
 )
 from pyprof2.reports import notes
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 1 << 16
 _COLUMNS: Final = (
-    *KERNELS.columns, *MEANS, *SUMMARY_COLUMNS, *MORE_COLUMNS, *OF_OWNERS, *OF_MODULES, *OF_CALLS,
+    *KERNELS.columns, *MEANS, *SUMMARY_COLUMNS, *MORE_COLUMNS, *OF_OWNERS, SHARE, *OF_MODULES,
+    *OF_CALLS,
 )  # fmt: skip
 _UNASKED: Final = {column.name for column in MORE_COLUMNS}
 _MADE: Final = ("dur_us", "share_pct")
@@ -147,15 +149,15 @@ class Profile:
             axes, query.depth, fold_numbers=query.fold_numbers, means=query.means,
             owners=not asked.isdisjoint(each.name for each in OF_OWNERS),
         )  # fmt: skip
-        if query.is_of_calls:
+        if query.is_of_calls or query.gives_shares:
             from pyprof2.analysis.summaries.profile import frame
 
-            return listed(
-                self.run.with_calls(
-                    frame(found), axes, query.depth, fold_numbers=query.fold_numbers,
-                    **query.selection,
-                )
-            )  # fmt: skip
+            rows, keys = frame(found), {"fold_numbers": query.fold_numbers} | query.selection
+            if query.gives_shares:
+                rows = self.run.with_shares(rows, AXES[axes[0]], query.depth, **keys)
+            if query.is_of_calls:
+                rows = self.run.with_calls(rows, axes, query.depth, **keys)
+            return listed(rows)
         return {
             each.name: Listing(found[each.name].to_pylist(), pa.types.is_string(each.type))
             for each in found.schema

@@ -15,6 +15,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     MEANS,
     MORE_COLUMNS,
     OF_OWNERS,
+    SHARE,
     SUMMARY_COLUMNS,
     asked_columns,
     columns_of,
@@ -132,7 +133,12 @@ class Query:
     @property
     def is_of_calls(self) -> bool:
         """Whether some of `asked` are of op calls, or of modules."""
-        return len(self.asked) > len(self.means)
+        return len(self.asked) > len(self.means) + self.gives_shares
+
+    @property
+    def gives_shares(self) -> bool:
+        """Whether the time of kernels of several is to be shared among these."""
+        return SHARE.name in self.asked
 
     def takes_pyprofs(self, name: str) -> bool:
         """Whether a column of axis `kernel` is PyProf's of that name."""

@@ -59,6 +59,7 @@ ADDITIVE: Final = (
     "dur_us",
     "dur_ns",
     "sil",
+    "share_ns",
     "calls",
     "host_self_ns",
     "occurrences",

@@ -53,9 +53,10 @@ _RANK_FILE: Final = re.compile(r"rank-(0|[1-9][0-9]{0,8})\.parquet", re.ASCII)
 _PARTIAL: Final = ".partial"
 _OLD: Final = ".old"
 _LARGEST_MANIFEST: Final = 1 << 26
-_SMALL_TABLE: Final = 1 << 29
+_SMALL_TABLE: Final = 1 << 30
+"""Bytes in memory that any table may take: a million kernels that are all alike take 0.6 GB."""
 _MOST_EXPANSION: Final = 500
-"""A table of our own takes at most some 20 times the memory of its file."""
+"""A larger table of a real recording takes some 20 times the memory of its file."""
 
 
 class _Entry(TypedDict):

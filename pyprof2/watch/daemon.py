@@ -23,6 +23,8 @@ _TICK_S: Final = 0.2
 _MOST_PROCESSES: Final = 4096
 _AT_ONCE: Final = 64
 """So many datagrams are read before anything else is looked at: a flood stops nothing."""
+_WAITS_S: Final = 0.04
+"""A job that asked longer ago may not wait for the answer any more."""
 _FORGOTTEN_S: Final = 4 * POLL_S
 """A job that has not asked for so long is not listed."""
 _TRIES: Final = 3
@@ -80,6 +82,8 @@ class Daemon:
                 return
             known = self.processes[asked.pid] = AskingProcess(asked)
         known.asked, known.seen = asked, time.monotonic()
+        if time.time() - asked.sent > _WAITS_S:
+            return
         text = "" if self._recording is None else self._recording.configuration_for(known)
         self.endpoint.answer(asked, text)
 

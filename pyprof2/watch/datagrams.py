@@ -1,7 +1,8 @@
 """The datagrams between a job and its daemon: libkineto's protocol of recording on demand.
 
 A job that was started with `KINETO_USE_DAEMON=1` sends a request every five seconds to the socket
-named `dynolog`, and waits 90 ms for the answer: a configuration as text, or nothing. Each datagram
+named `dynolog`, and waits 50 ms or 90 ms for the answer: a configuration as text, or nothing. An
+answer that comes later is taken for that to its next request, and so on for ever. Each datagram
 is a header, the length of the rest and a type of 32 bytes, and the rest, little-endian.
 """
 
@@ -29,6 +30,9 @@ _HEADER: Final = struct.Struct("<Q32s")
 _REQUEST: Final = struct.Struct("<iiq")
 _CONTEXT: Final = struct.Struct("<iiq")
 _CREDENTIALS: Final = struct.Struct("3i")
+_TIME: Final = struct.Struct("@ll")
+_SO_TIMESTAMP: Final = 29
+"""The kernel says when it took a datagram: Python has no name for that."""
 _MOST_PIDS: Final = 1024
 _LONGEST: Final = _HEADER.size + _REQUEST.size + 4 * _MOST_PIDS
 _ACTIVITIES: Final = 2
@@ -44,6 +48,7 @@ class Request(NamedTuple):
         job: the number that its scheduler gave it; 0: none.
         is_idle: whether it would record; not while it records.
         address: where the answer goes.
+        sent: when, in seconds since the epoch.
     """
 
     pid: int
@@ -51,6 +56,7 @@ class Request(NamedTuple):
     job: int
     is_idle: bool
     address: str | bytes
+    sent: float
 
 
 class Endpoint:
@@ -76,7 +82,8 @@ class Endpoint:
         self.dropped = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self.socket.settimeout(0)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        for option in (socket.SO_PASSCRED, _SO_TIMESTAMP):
+            self.socket.setsockopt(socket.SOL_SOCKET, option, 1)
         self._path = None if self.folder is None else self.folder / _NAME
         try:
             self._bind()
@@ -115,20 +122,20 @@ class Endpoint:
         Raises:
             BlockingIOError: no datagram is there.
         """
-        space = socket.CMSG_SPACE(_CREDENTIALS.size)
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_TIME.size)
         data, extra, flags, address = self.socket.recvmsg(_LONGEST + 1, space)
-        pid, user = _sender(extra)
+        pid, user, sent = _sender(extra)
         if user != os.getuid():
             if user is not None and len(self.refused) < _MOST_PIDS:
                 self.refused.add(user)
             return None
         asked = None
         if not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) and self._is_client(address):
-            asked = self._parsed(data, pid, address)
+            asked = self._parsed(data, pid, address, sent)
         self.dropped += asked is None
         return asked
 
-    def _parsed(self, data: bytes, pid: int, address: str | bytes) -> Request | None:
+    def _parsed(self, data: bytes, pid: int, address: str | bytes, sent: float) -> Request | None:
         size, kind = _HEADER.unpack_from(data.ljust(_HEADER.size, b"\0"))
         body = data[_HEADER.size :]
         name = kind.rstrip(b"\0")
@@ -143,7 +150,7 @@ class Endpoint:
         (own,) = struct.unpack_from("<i", body, _REQUEST.size)
         if own <= 0 or (own != pid and _is_in_our_namespace(pid)):
             return None
-        return Request(pid, own, job, bool(wants & _ACTIVITIES), address)
+        return Request(pid, own, job, bool(wants & _ACTIVITIES), address, sent)
 
     def _is_client(self, address: str | bytes | None) -> bool:
         """Return whether a job listens there: nothing else is ever sent to."""
@@ -166,14 +173,18 @@ class Endpoint:
         return False
 
 
-def _sender(extra: Sequence[tuple[int, int, bytes]]) -> tuple[int, int | None]:
-    """Return the process and the user that the kernel says sent a datagram."""
+def _sender(extra: Sequence[tuple[int, int, bytes]]) -> tuple[int, int | None, float]:
+    """Return the process and the user that the kernel says sent a datagram, and when."""
+    pid, user, sent = 0, None, 0.0
     for level, kind, data in extra:
-        known = (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
-        if known and len(data) == _CREDENTIALS.size:
+        if level != socket.SOL_SOCKET:
+            continue
+        if kind == socket.SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
             pid, user, _ = _CREDENTIALS.unpack(data)
-            return pid, user
-    return 0, None
+        elif kind == _SO_TIMESTAMP and len(data) == _TIME.size:
+            seconds, microseconds = _TIME.unpack(data)
+            sent = seconds + microseconds / 1e6
+    return pid, user, sent
 
 
 def _is_in_our_namespace(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import re
 import secrets
@@ -11,7 +12,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.errors import CaptureError, TraceError
 from pyprof2.parsers import holds_work
@@ -27,6 +28,10 @@ _WARM_UP_S: Final = 2
 """A job prepares itself before the recording begins."""
 _LATE_S: Final = _WARM_UP_S + 1.0
 """A job that asks later than that before the begin cannot take part."""
+_STEM: Final = "pyprof2-watch-"
+_STAGING: Final = ".watch-"
+_LOCK: Final = "lock"
+"""A file that a daemon locks as long as it lives, beside the files that come, with their paths."""
 _TAIL: Final = 1 << 16
 _COMPLETE: Final = re.compile(rb'"traceName"\s*:.*\}\s*\Z', re.DOTALL)
 """The end of a file that is complete: the name comes last."""
@@ -160,6 +165,7 @@ class OnDemandRecording:
         self.busy: dict[int, AskingProcess] = {}
         self._token = secrets.token_hex(8)
         self._staging: Path | None = None
+        self._lock: IO[str] | None = None
 
     def configuration_for(self, process: AskingProcess) -> str:
         """Return the answer to a process that asks; empty: it does not take part."""
@@ -170,9 +176,10 @@ class OnDemandRecording:
             return ""
         self.busy.pop(process.pid, None)
         folder = process.folder(self._own_folder())
-        stem = f"pyprof2-watch-{self._token}"
+        stem = f"{_STEM}{self._token}"
         path = folder / f"{stem}_{process.asked.own_pid}.json"
-        self.parts[process.pid] = Part(process, process.seen_from_here(path))
+        part = self.parts[process.pid] = Part(process, process.seen_from_here(path))
+        print(part.written, file=self._lock, flush=True)
         return self.options.configuration(folder / f"{stem}.json", self.start)
 
     @property
@@ -231,7 +238,9 @@ class OnDemandRecording:
         """Return the folder into which files are written, and from which they are moved."""
         if self._staging is None:
             self.output.mkdir(parents=True, exist_ok=True)
-            self._staging = Path(tempfile.mkdtemp(prefix=".watch-", dir=self.output.absolute()))
+            self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.output.absolute()))
+            self._lock = (self._staging / _LOCK).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
         return self._staging
 
     def close(self) -> None:
@@ -240,8 +249,9 @@ class OnDemandRecording:
             if part.trace is None:
                 with contextlib.suppress(OSError):
                     part.written.unlink()
-        if self._staging is not None:
+        if self._staging is not None and self._lock is not None:
             shutil.rmtree(self._staging, ignore_errors=True)
+            self._lock.close()
         # Where nothing came, no folder is left either.
         with contextlib.suppress(OSError):
             self.output.rmdir()
@@ -249,6 +259,24 @@ class OnDemandRecording:
     def folders(self) -> list[Path]:
         """Return the folders with the recordings of each job."""
         return sorted({part.trace.parent for part in self.parts.values() if part.trace})
+
+
+def remove_abandoned(output: Path) -> None:
+    """Remove what daemons that were killed left in a folder of recordings, and beside it."""
+    for pattern in (output.glob(f"{_STAGING}*"), output.glob(f"*/{_STAGING}*"),
+                    output.parent.glob(f"watch-*/{_STAGING}*")):  # fmt: skip
+        for folder in pattern:
+            with contextlib.suppress(OSError), (folder / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its daemon is dead
+                for path in map(Path, lock.read().splitlines()):
+                    if path.name.startswith(_STEM):
+                        with contextlib.suppress(OSError):
+                            path.unlink()
+                shutil.rmtree(folder, ignore_errors=True)
+                # A folder that is empty now was nothing but its place.
+                for each in (folder.parent, output):
+                    with contextlib.suppress(OSError):
+                        each.rmdir()
 
 
 def _holds_work(path: Path) -> bool:

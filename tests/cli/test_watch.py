@@ -10,7 +10,8 @@ import pytest
 
 from pyprof2.cli import main
 from pyprof2.cli.watch import _duration, _instant
-from tests.watch.jobs_of_tests import socket_folder
+from pyprof2.watch.recording import OnDemandRecording, Wanted, WatchSettings
+from tests.watch.jobs_of_tests import STAND_IN, running, socket_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +70,46 @@ def test_nobody_asks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert main(["watch", "--list"]) == 1
     assert "no job asked within 6 s; pyprof2 watch --env" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def _wait_for(pattern: str, folder: Path) -> Path:
+    """Return what comes to be in a folder."""
+    end = time.monotonic() + 60
+    while not (found := list(folder.glob(pattern))):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("output", "given"), [("out", "out"), ("watch-20261126-080000", "there"), ("ring/1", "ring")]
+)
+def test_what_a_killed_daemon_left_goes_with_the_next_one(
+    sockets: Path, tmp_path: Path, output: str, given: str
+) -> None:
+    living = OnDemandRecording(Wanted(), WatchSettings(), tmp_path / "watch-lives")
+    lives = living._own_folder()
+    for name in ("there", "ring"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "ring/kept").touch()
+    with running("-m", "pyprof2", "watch", "-o", output) as daemon:
+        _wait_for("dynolog", sockets)
+        with running("-c", STAND_IN, str(sockets), "stops"):
+            own = _wait_for(f"{output}/.watch-*/*.json", tmp_path).parent
+            daemon.kill()
+            daemon.wait()
+    (elsewhere := tmp_path / "pyprof2-watch-1_2.json").touch()
+    (mine := tmp_path / "mine").touch()
+    with (own / "lock").open("a") as lock:
+        lock.write(f"{elsewhere}\n{mine}\n")
+
+    assert main(["watch", "-o", given]) == 1
+
+    assert not (tmp_path / output).exists()
+    assert not elsewhere.exists()
+    assert mine.exists()
+    assert lives.exists()
+    living.close()
 
 
 @pytest.mark.parametrize(

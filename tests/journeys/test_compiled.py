@@ -32,6 +32,15 @@ def test_the_lines_behind_fused_kernels(walk: Walk) -> None:
     said = walk.text("explain", "compiled.pyprof2", f"kernel:{number}")
     assert "train.py:16: h = self.norm(x)" in said
     assert "train.py:19: return x + self.down(h)" in said
+    # Its work is that of its nodes, on the buffers that its code names.
+    assert "flops 18,560 = 9·N1 + 2·N2 = 9·2048 + 2·64" in said
+    assert "reads buf9 f32[64,1], buf11 f32[64,1], primals_3 f32[64,32]" in said
+    assert "writes buf9 f32[64,1], buf11 f32[64,1], buf12 f32[64,32]" in said
+    assert "generated code" in said
+
+    # What the lines of such kernels have of their time, by a convention that is asked for.
+    shares = walk.rows("compiled.pyprof2", "--by", "source", "-c", "source,time_ns,share_ns")
+    assert sum(int(row["share_ns"]) for row in shares) == sum(int(r["time_ns"]) for r in shares)
 
     by_line = {
         row["name"].rpartition("/")[2]: row

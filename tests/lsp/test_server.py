@@ -211,7 +211,9 @@ def test_a_renamed_file_keeps_nothing_that_was_not_recorded_of_it(
 
     assert editor.hints() == []
     assert editor.run("state")["recording"] is None
-    assert "no line of it is of a file of this workspace" in editor.lenses()[0][1]
+    said = editor.lenses()[0][1]
+    assert "no line of it is of a file of this workspace" in said
+    assert f"its files are in {script.parent}: see pathMap" in said
 
 
 def test_symbols_have_totals_and_calls_are_the_breakdown(editor: Editor) -> None:

@@ -85,6 +85,8 @@ def test_flops_lines_and_layers_are_those_of_the_eager_program(name: str, tmp_pa
     own = rows[rows["link"] == "compiled"]
     has_line = own["source"].notna() | own["shared_source"].notna()
     assert own["dur_ns"][has_line].sum() >= 0.98 * own["dur_ns"].sum() > 0
+    # Each kernel that the compiler wrote has a cost.
+    assert set(own["cost_status"][own["kernel"].str.contains("cpp_")]) == {"assumed"}
 
     found: dict[str, Counter[tuple[str, str | None]]] = {
         "source": Counter(), "layer": Counter(),

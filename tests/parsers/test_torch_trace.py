@@ -81,7 +81,7 @@ def read(folder: Path, text: str) -> list[CompiledGraph]:
     """Return the graphs of a log of this text."""
     path = folder / "dedicated_log_torch_trace_0.log"
     path.write_text(text)
-    return [graph for _, graph in read_log(path)]
+    return [graph for _, graph in read_log(path).graphs]
 
 
 def test_a_graph_has_its_key_id_launches_and_lines(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_graph_has_its_key_id_launches_and_lines(tmp_path: Path) -> None:
     assert worked_on(graph) == [(("mm",), "computed"), (("relu",), "computed")]
     assert graph.nodes["mm"].lines == ("/net/train.py:3",)
     assert graph.nodes["relu"].texts == ("y = y.relu()",)
-    assert graph.nodes["relu"].elements == 128
+    assert graph.nodes["relu"].sizes == (8, 16)
 
 
 def test_lines_of_a_graph_from_a_cache_are_those_of_the_program_as_it_is(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,15 @@ from pyprof2.watch import recording as recordings
 from pyprof2.watch.daemon import Daemon
 from pyprof2.watch.datagrams import Endpoint
 from pyprof2.watch.recording import Wanted, WatchSettings
-from tests.watch.jobs_of_tests import STAND_IN, TRAINING, running, socket_folder
+from tests.watch.jobs_of_tests import (
+    STAND_IN,
+    TRAINING,
+    client,
+    datagram,
+    request,
+    running,
+    socket_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +113,20 @@ def test_why_nothing_is_recorded(daemon: Daemon, sockets: Path, tmp_path: Path) 
         with pytest.raises(CaptureError, match="none of the 1 jobs that ask is meant"):
             daemon.record(Wanted(name="^nothing$"), SHORT, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_request_that_waited_too_long_gets_no_answer(daemon: Daemon, sockets: Path) -> None:
+    """A job would take it for that to its next request: each answer would be one too late."""
+    with client(sockets) as job:
+        job.settimeout(0)
+        for seconds in (0.2, 0.0):
+            job.send(request(os.getpid()))
+            time.sleep(seconds)
+            daemon.wait(lambda: False, 0.1)
+        assert job.recv(1000) == datagram(b"req", b"")
+        with pytest.raises(BlockingIOError):
+            job.recv(1000)
+    assert list(daemon.processes) == [os.getpid()]
 
 
 def test_begin_too_soon_is_refused(daemon: Daemon, tmp_path: Path) -> None:

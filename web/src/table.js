@@ -12,7 +12,9 @@ import {
 } from "tabulator-tables";
 import { textWidth } from "./chart.js";
 import { copy, csv } from "./clipboard.js";
-import { el, NULL, shown, textSpan } from "./text.js";
+import { glossed } from "./glossary.js";
+import { labelsOf } from "./names.js";
+import { el, NULL, shown, titled } from "./text.js";
 import { columnFormat, counted, integer } from "./units.js";
 
 Tabulator.registerModule([
@@ -22,6 +24,10 @@ Tabulator.registerModule([
 
 const PRINTED = 300;
 const HEADER_FONT = "600 14px system-ui, sans-serif";
+const NAME_FONT = "14.08px system-ui, sans-serif";
+/** How many lines of a cell a name may take before its middle is left out. */
+const LINES = 2;
+const SAMPLE = 40;
 
 /**
  * @typedef {object} ColumnSpec
@@ -29,6 +35,7 @@ const HEADER_FONT = "600 14px system-ui, sans-serif";
  * @property {boolean} [text] whether it is text
  * @property {string} [header] instead of the one that follows from the name
  * @property {string} [help] what it means
+ * @property {(value: string) => string} [display] the text to be shown for a text, a shorter one
  * @property {(value: any, row: object) => Node} [cell] instead of the number or text
  */
 
@@ -62,6 +69,7 @@ class TableView {
     this.app = app;
     this.spec = spec;
     this.data = new WeakMap();
+    this.labels = new Map();
     this.formats = new Map(spec.columns.filter((c) => !c.text).map((c) => [c.name, this.format(c)]));
     this.holder = el("div", { class: "table-holder" });
     this.paper = el("div", { class: "paper" });
@@ -138,6 +146,8 @@ class TableView {
     this.search(this.searchBox.value);
     this.count();
     this.table.on("dataFiltered", () => this.count());
+    // Names have more room, or less.
+    this.table.on("columnResized", () => this.table.redraw(true));
     this.table.on("dataSorted", (sorters) => this.noteSort(sorters));
     this.table.on("rowClick", (event, row) => this.spec.enter?.(row.getData()));
     this.polish();
@@ -161,12 +171,13 @@ class TableView {
       title: column.name,
       field: column.name,
       titleFormatter: () => this.headerNode(column),
-      formatter: (cell) => this.cellNode(column, cell.getValue(), cell.getData()),
+      formatter: (cell) => this.cellNode(column, cell.getValue(), cell.getData(), cell.getColumn().getWidth()),
       hozAlign: column.text ? "left" : "right",
       headerHozAlign: column.text ? "left" : "right",
       headerSortStartingDir: column.text ? "asc" : "desc",
       sorter: (a, b, _x, _y, _column, dir) => compare(a, b, dir),
-      minWidth: column.text ? (column.minWidth ?? 150) : this.numberWidth(column),
+      // On a narrow screen a number is to be seen beside the name.
+      minWidth: column.text ? Math.min(column.minWidth ?? 150, window.innerWidth * 0.45) : this.numberWidth(column),
       widthGrow: column.grow ?? (column.text ? 4 : 1),
       headerFilter: (_cell, _rendered, success) => this.filterBox(column, filter, success),
       headerFilterPlaceholder: column.text ? "contains" : "\u2265",
@@ -206,16 +217,28 @@ class TableView {
   }
 
   headerNode(column) {
-    const button = el("button", { type: "button", class: "sort", title: column.help ?? null });
-    button.textContent = shown(this.header(column));
-    return button;
+    const button = el("button", { type: "button", class: "sort" }, shown(this.header(column)));
+    return column.help ? glossed(button, column.help) : button;
   }
 
-  cellNode(column, value, row) {
+  /** The contents of a cell; without a width, on paper, names are whole. */
+  cellNode(column, value, row, width = null) {
     if (column.cell) return column.cell(value, row);
-    if (column.text) return textSpan(value);
     if (value === null || value === undefined) return el("span", { class: "null" }, NULL);
-    return el("span", {}, typeof value === "boolean" ? (value ? "yes" : "no") : this.formats.get(column.name).form(value));
+    if (!column.text) return el("span", {}, typeof value === "boolean" ? (value ? "yes" : "no") : this.formats.get(column.name).form(value));
+    return el("span", { class: "name", title: titled(value) }, width === null ? shown(value) : this.labelsFor(column, width).get(value));
+  }
+
+  /** The label of each text of a column where it is this wide: no two are the same. */
+  labelsFor(column, width) {
+    const known = this.labels.get(column.name);
+    if (known?.width === width) return known.made;
+    const texts = this.spec.rows.map((row) => row[column.name]).filter((text) => typeof text === "string");
+    const sample = texts.slice(0, SAMPLE).map((text) => text.slice(-SAMPLE)).join("");
+    const line = Math.floor((width - 14) / (textWidth(sample, NAME_FONT) / Math.max(1, sample.length)));
+    const made = shortened(texts, column.display, LINES * line - 3);
+    this.labels.set(column.name, { width, made });
+    return made;
   }
 
   filterBox(column, filter, success) {
@@ -331,6 +354,17 @@ class TableView {
     const more = rows.length > PRINTED && el("p", {}, counted(rows.length - PRINTED, "more row"));
     this.paper.replaceChildren(el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)), more || "");
   }
+}
+
+/** Labels of texts, made of what is to be shown for them; where that is one for several, of them. */
+function shortened(texts, display, room) {
+  if (!display) return labelsOf(texts, room);
+  const shows = new Map([...new Set(texts)].map((text) => [text, display(text)]));
+  const count = new Map();
+  for (const show of shows.values()) count.set(show, (count.get(show) ?? 0) + 1);
+  const own = new Map([...shows].map(([text, show]) => [text, count.get(show) > 1 ? text : show]));
+  const made = labelsOf(own.values(), room);
+  return new Map([...own].map(([text, show]) => [text, made.get(show)]));
 }
 
 /** Null comes last, whichever way the others are sorted. */

@@ -47,7 +47,15 @@ export function titled(value) {
  * @param {...(Node|string|null|false|undefined)} children
  */
 export function el(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
+  return dressed(document.createElement(tag), attributes, children);
+}
+
+/** The same of a picture. */
+export function svg(tag, attributes = {}, ...children) {
+  return dressed(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function dressed(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") node.addEventListener(name, value);
@@ -55,11 +63,6 @@ export function el(tag, attributes = {}, ...children) {
   }
   node.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
   return node;
-}
-
-/** A span with a text of the recording, or with a shorter one for it; its title has the whole. */
-export function textSpan(value, display = value) {
-  return el("span", { title: titled(value) || null }, shown(display));
 }
 
 /** Lines of text as lines, each without what is not to be seen. */

@@ -39,6 +39,20 @@ export function shortTime(ns) {
   return `${rate(ns / unit[1])} ${unit[0]}`;
 }
 
+/** Times up to `largest` ns in one unit, with as few digits as are needed: for axes and columns. */
+export function timeScale(largest) {
+  const unit = [["ns", 1], ...TIMES].filter(([, size]) => largest >= size).pop() ?? ["ns", 1];
+  return { label: unit[0], size: unit[1], form: (ns) => String(Number((ns / unit[1]).toPrecision(4))) };
+}
+
+/** A power of ten as the tick of an axis: `0.1`, `10`, `100 T`. */
+export function decade(power) {
+  if (power < -3) return `10${[...String(power)].map((digit) => (digit === "-" ? "\u207b" : "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[digit])).join("")}`;
+  if (power < 3) return String(Number((10 ** power).toFixed(3)));
+  const step = Math.min(6, Math.floor(power / 3));
+  return `${10 ** (power - 3 * step)} ${" kMGTPE"[step]}`;
+}
+
 /** Three significant digits without an exponent: `0.012`, `3.45`, `812`. */
 export function rate(value) {
   if (value === null || value === undefined) return NULL;

@@ -125,7 +125,7 @@ def layout_and_casts(facts: RankFacts) -> RuleFinding | None:
         return None
     most = ", ".join(_most(both, "op") or _most(both, "kernel_short"))
     text = f"{share:.1f} % of the time of kernels and copies inside, in {len(both)}; most in {most}"
-    return _of_kernels(facts, both, both["dur_ns"].to_numpy(float), text, "their time")
+    return of_kernels(facts, both, both["dur_ns"].to_numpy(float), text, "their time")
 
 
 def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
@@ -157,7 +157,7 @@ def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
     spans = _host_spans(facts, own)
     hi_ns = int(above.sum()) + max(before, min(union_length(*spans), facts.host_idle_ns))
     limit = "their time less what their bytes need, and what the host takes to launch them"
-    return RuleFinding(text, hi_ns, 0, won, limit, _evidence(own), _top_line(own), removed=spans)
+    return RuleFinding(text, hi_ns, 0, won, limit, _evidence(own), top_line(own), removed=spans)
 
 
 def _host_spans(facts: RankFacts, rows: pd.DataFrame) -> tuple[Int, Int]:
@@ -200,7 +200,7 @@ def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
         f"{format_bytes(float(spared.sum()))}"
     )
     limit = "bytes that need not be moved, at the memory's bandwidth"
-    return _of_kernels(facts, own, saved, text, limit)
+    return of_kernels(facts, own, saved, text, limit)
 
 
 def small_grids(facts: RankFacts) -> RuleFinding | None:
@@ -226,7 +226,7 @@ def small_grids(facts: RankFacts) -> RuleFinding | None:
         + ", ".join(_most(small, "op") or _most(small, "kernel_short"))
     )
     limit = "their time, times the share of multiprocessors without a block"
-    return _of_kernels(facts, small, unused, text, limit)
+    return of_kernels(facts, small, unused, text, limit)
 
 
 def _device_found(
@@ -239,10 +239,10 @@ def _device_found(
 ) -> RuleFinding:
     """Return a finding on kernels that could be as fast as their floor."""
     saved = above_floor(facts, rows, peak, fewer)
-    return _of_kernels(facts, rows, saved, text, _ABOVE_ROOF.format(units=units))
+    return of_kernels(facts, rows, saved, text, _ABOVE_ROOF.format(units=units))
 
 
-def _of_kernels(
+def of_kernels(
     facts: RankFacts, rows: pd.DataFrame, saved: Floats, text: str, limit: str
 ) -> RuleFinding:
     """Return a finding on kernels that could be shorter.
@@ -255,7 +255,7 @@ def _of_kernels(
         limit: what that is.
     """
     won = won_ns(facts, rows, saved)
-    return RuleFinding(text, int(saved.sum()), 0, won, limit, _evidence(rows), _top_line(rows))
+    return RuleFinding(text, int(saved.sum()), 0, won, limit, _evidence(rows), top_line(rows))
 
 
 def _unjudged(facts: RankFacts, least_pct: float) -> RuleFinding | None:
@@ -337,5 +337,6 @@ def _most(rows: pd.DataFrame, column: str, most: int = 3) -> list[str]:
     return [str(v) for v in times.sort_values(ascending=False, kind="stable").index[:most]]
 
 
-def _top_line(rows: pd.DataFrame) -> str | None:
+def top_line(rows: pd.DataFrame) -> str | None:
+    """Return the line that owns most of the time; None: no line is known."""
     return next(iter(_most(rows, "source", 1)), None)

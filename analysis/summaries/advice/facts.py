@@ -44,6 +44,7 @@ _WORK: Final = (
     "stream", "step", "kernel", "kernel_short", "category", "op", "op_id", "signature", "layer",
     "source", "direction", "flops", "bytes", "compute_dtype", "tensor_core",
     "tensor_core_eligible", "params", "copy_kind", "grid", "block", "blocks_per_sm", "bound",
+    "link",
 )  # fmt: skip
 INPUT: Final = {
     "kernels": _WORK,
@@ -149,6 +150,7 @@ class RankFacts:
         memory: of its devices.
         job: what is known of all ranks together; None where one was recorded.
         server: what it did as an inference server; None: nothing, or no device worked.
+        compile_events: rows of the manifest: why compiled graphs are not fewer.
         is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
             thread that holds the steps, and `window_ns` the time recorded of it.
     """
@@ -163,6 +165,7 @@ class RankFacts:
     memory: MemoryProfile
     job: Together | None = None
     server: ServerFacts | None = None
+    compile_events: Sequence[Mapping[str, Any]] = ()
     is_cpu: bool = False
 
     def __getitem__(self, name: str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
+from pyprof2.analysis.summaries.advice.compiled import noted, reasons
 from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, RankFacts, ends, flags, is_pinned
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, most_of, unknown
 from pyprof2.analysis.summaries.advice.without import blocks_around
@@ -346,9 +347,17 @@ def _gaps_in_words(
 def recompilation(facts: RankFacts) -> RuleFinding | None:
     """Graphs were compiled while it was recorded, so shapes or guards changed, or it is the start.
 
-    `TORCH_LOGS=recompiles` says why.
+    `TORCH_LOGS=recompiles` says why, and so do notes of the compiler, where there are any.
     """
-    return _deleted_work(facts, _COMPILES, "the host compiled graphs")
+    found = _deleted_work(facts, _COMPILES, "the host compiled graphs")
+    events = noted(facts, "recompilation")
+    if not events:
+        return found
+    count = sum(each["count"] for each in events)
+    text = f"{counted(count, 'function was', 'functions were')} compiled again, {reasons(events)}"
+    if found is None:
+        return RuleFinding(text, source=events[0]["place"])
+    return replace(found, text=f"{found.text}; {text}")
 
 
 def autotuning(facts: RankFacts) -> RuleFinding | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyprof2.analysis.summaries.advice import (
+    compiled,
     cpu,
     device,
     host,
@@ -57,6 +58,25 @@ RULES: Final = (
         "compiling takes 1 % of the time or more",
         "mark_dynamic() for sizes that change, stable shapes; TORCH_LOGS=recompiles says why",
         host.recompilation, on=BOTH,
+    ),
+    Rule(
+        "graph-breaks", "Compiled code is broken up",
+        "notes of the compiler, or its log, have breaks of graphs",
+        "take what breaks it out of the function (print, .item(), branches on data); "
+        "torch.compile(fullgraph=True) stops at the first one",
+        compiled.graph_breaks, on=BOTH,
+    ),
+    Rule(
+        "uncompiled", "Ops beside compiled code run one by one",
+        "kernels of forward and backward outside of compiled graphs take 5 % of the kernels' time",
+        "compile the whole step: the loss, too; fewer graph breaks",
+        compiled.uncompiled,
+    ),
+    Rule(
+        "slow-fused", "Fused kernels are far from their roof",
+        "kernels of the compiler longer than 10 us, below 30 % of their roof, take 5 % of the time",
+        "mode='max-autotune', channels_last, sizes that are multiples of 16, contiguous inputs",
+        compiled.slow_fused,
     ),
     Rule(
         "autotuning", "Kernels are tried out",

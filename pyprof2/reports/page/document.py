@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.cube import KEYS, cube
+from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.step_parts import IDLE
 from pyprof2.api.comparison import compare
 from pyprof2.pipeline.allocation import release_unused
 from pyprof2.reports.page import html, profile
@@ -21,7 +23,14 @@ from pyprof2.reports.page.overview import bounds_of, findings_of, heading_of, qu
 from pyprof2.reports.page.roofline import notes_of, roofline_of
 from pyprof2.reports.page.serving import serving_of
 from pyprof2.reports.page.sources import sources_of
-from pyprof2.reports.page.steps import parts_of, steps_apart, steps_notes, steps_of, whole_of
+from pyprof2.reports.page.steps import (
+    part_label,
+    parts_of,
+    steps_apart,
+    steps_notes,
+    steps_of,
+    whole_of,
+)
 from pyprof2.reports.page.timeline import timeline_of
 from pyprof2.reports.page.values import cut, zeros
 
@@ -156,6 +165,7 @@ def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:
         "profiler": next(iter(summary["profilers"]), None),
         "ranks": summary["ranks"],
         "has_gpu": not summary["no_gpu"],
+        "causes": {part_label(f"{IDLE}{each.name}"): each.meaning for each in CAUSES},
         "how_to_record": asdict(run.how_to_record),
         "first_ns": [{"rank": rank, "first_ns": str(first)} for rank, first in zero.items()],
         "notes": notes,

@@ -53,12 +53,13 @@ def _device(run: Run, curve: MemoryCurve, live: pd.DataFrame, zero: int) -> dict
         "peak": {
             "t_ns": None if peak < 0 else int(time[peak]),
             "allocated": curve.over_base(peak) + (curve.base or 0),
-            "live": _live(run, _of(curve, live)),
+            "live": _live(run, of_curve(curve, live)),
         },
     }
 
 
-def _of(curve: MemoryCurve, live: pd.DataFrame) -> pd.DataFrame:
+def of_curve(curve: MemoryCurve, live: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of live blocks that are of the device of a curve."""
     same = (live["rank"] == curve.rank) & (live["device_type"].astype("str") == curve.device_type)
     device = live["device"].isna() if curve.device is None else live["device"] == curve.device
     return live[same & device.fillna(value=False)]

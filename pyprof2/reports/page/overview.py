@@ -7,23 +7,85 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries.advice import RULES, alike
+from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.frames import shown_line
-from pyprof2.reports.heading import disturbances, figures, heading, sentence, step_numbers
+from pyprof2.reports.heading import (
+    Figure,
+    disturbances,
+    figures,
+    heading,
+    sentence,
+    share_of_peak,
+    step_numbers,
+)
+from pyprof2.reports.page.memory import of_curve
 from pyprof2.reports.page.values import records
+from pyprof2.units import byte_unit, format_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyprof2.api.run import Run
 
 _WIDE: Final = 1 << 16
 _STAKES: Final = {"at_stake_lo_ns": "lo_ns", "at_stake_hi_ns": "hi_ns"}
+_PARTS: Final = 5
+"""How many categories of memory a tile names."""
 _DOCS: Final = "advice.html#advice-"
 
 
 def heading_of(run: Run) -> dict[str, Any]:
     """Return one sentence on the recording, and the lines that `prof` prints above its tables."""
     said = sentence(run, disturbances(run.advise()))
-    tiles = [each._asdict() for each in figures(run)]
-    return {"sentence": said, "figures": tiles, "lines": heading(run, _WIDE)}
+    return {"sentence": said, "figures": list(tiles(run)), "lines": heading(run, _WIDE)}
+
+
+def tiles(run: Run) -> Iterator[dict[str, Any]]:
+    """Give the numbers that a recording is judged by; `parts` is null but of the memory."""
+    for each in figures(run):
+        # Copies are work too: kernels alone stand beside it.
+        found = _busy(run, each) if each.name == "GPU utilization" else each
+        yield found._asdict() | {"parts": None}
+    mfu = total_utilization(run.utilization_rows)["mfu_pct"]
+    value = None if mfu is None else share_of_peak(run, mfu)
+    note = "of what the device can do at its peak" if value else "no peak or no FLOPs are known"
+    yield Figure("MFU", value, note)._asdict() | {"parts": None}
+    yield _memory_peak(run)
+
+
+def _busy(run: Run, kernels: Figure) -> Figure:
+    """Return the share of the time in which anything ran."""
+    spent = run.spent
+    if not spent.window_ns:
+        return kernels._replace(name="GPU busy")
+    place = "of the steps" if spent.windows else "of all that was recorded"
+    alone = f"; kernels alone: {kernels.value} {kernels.note.partition(', ')[2]}"
+    share = 100 * (1 - spent.share(spent.idle_ns))
+    return Figure("GPU busy", f"{format_rate(share)} %", place + (alone if kernels.value else ""))
+
+
+def _memory_peak(run: Run) -> dict[str, Any]:
+    """Return the largest peak of a device, and what it is made of."""
+    found = run.memory_by_device()
+    curves = [curve for curve in found.curves if curve.peak >= 0]
+    if not curves:
+        none = Figure("memory peak", None, "no allocation was recorded")
+        return none._asdict() | {"parts": None}
+    most = max(curves, key=lambda curve: curve.over_base(curve.peak) + (curve.base or 0))
+    peak = most.over_base(most.peak) + (most.base or 0)
+    live = of_curve(most, found.rows(("category",), "peak"))
+    sums = live.groupby(live["category"].astype(str))["bytes"].sum()
+    sums = sums[sums > 0].sort_values(ascending=False, kind="stable")
+    sizes = [*sums.head(_PARTS).items(), ("others", sums.iloc[_PARTS:].sum())]
+    parts = [
+        {"name": str(name).replace("_", " "), "bytes": int(size)} for name, size in sizes if size
+    ]
+    least = "" if most.base is not None else "at least "
+    unit = byte_unit(peak)
+    value = f"{least}{format_rate(peak / unit.size)} {unit.label}"
+    place = f"rank {most.rank}" + ("" if most.device is None else f", device {most.device}")
+    note = f"allocated at one time: {place}"
+    return Figure("memory peak", value, note)._asdict() | {"parts": parts}
 
 
 def findings_of(run: Run) -> list[dict[str, Any]]:

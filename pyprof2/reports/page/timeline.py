@@ -1,12 +1,14 @@
 """Time lines on the page: of the median and the slowest step, and of others where there is room.
 
-Activities are boxes, merged where one could not see them apart; Perfetto shows them all.
+Each activity is a box, until there are too many; Perfetto shows them all. Above the streams are the
+phases and layers that they work for, below them why they were idle, and what the host did.
 """
 
 from __future__ import annotations
 
+import itertools
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from pyprof2.analysis.time.slices import merge_short
 from pyprof2.analysis.time.step_times import median_step, timed_steps
 from pyprof2.columns import as_pandas
 from pyprof2.reports.page.host import lanes, recorded_windows
+from pyprof2.reports.page.spans import spans
 from pyprof2.reports.page.values import text_column
 from pyprof2.tables import IDLE
 
@@ -25,27 +28,30 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.api.run import Run
 
-MOST_BOXES: Final = 20_000
+MOST_BOXES: Final = 30_000
 MOST_TRACKS: Final = 40
+_LEAST: Final = 3000
+"""Boxes that a step must be given that is neither the median nor the slowest."""
+MOST_THREADS: Final = 3
+MOST_RECORDED: Final = 4
+"""How many devices have a time line of all that was recorded, beside their steps."""
 _ROWS: Final = ("rank", "device", "stream", "start_ns", "dur_ns", "kernel_short", "op", "layer",
-                "category")  # fmt: skip
+                "category", "direction", "range")  # fmt: skip
 _IDLE: Final = ("rank", "device", "start_ns", "time_ns", "cause", "group", "op", "layer")
 _NO_NUMBER: Final = -1
 
 
 def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
     """Return the time lines, those of median and slowest steps first."""
-    on_host = run.summary["no_gpu"]
-    rows = lanes(run) if on_host else _work(run)
-    idle = _idle(run)
+    source = _Recorded.of(run)
     found, left = [], MOST_BOXES
     windows = list(_windows(run))
     sure = sum(window["why"] != "step" for window in windows)
     for at, window in enumerate(windows):
         room = left // max(1, sure - at) if at < sure else left
-        if room < MOST_TRACKS:
+        if room < (MOST_TRACKS if at < sure else _LEAST):
             break
-        line = _line(rows, idle, window, room, "thread" if on_host else "stream")
+        line = window | {"tracks": list(source.tracks(window, room))}
         drawn = sum(len(track["boxes"]["start_ns"]) for track in line["tracks"])
         if at >= sure and drawn > left:
             break
@@ -62,8 +68,7 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
     """Give the windows to draw: of each device median and slowest step, then the others."""
     devices = run.steps[["rank", "device"]].drop_duplicates().to_dict("records")
     if run.steps.empty:
-        on_devices = (_whole(run, row) for row in run.idle_windows.to_dict("records"))
-        yield from recorded_windows(run) if run.summary["no_gpu"] else on_devices
+        yield from _recorded(run)
         return
     windows = timed_steps(run.steps)
     first: list[dict[str, Any]] = []
@@ -81,7 +86,18 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
             (others if why == "step" else first).append(window)
     yield from first
+    # Where a device had one step, that is the recording.
+    if others or len(first) > len(devices):
+        yield from itertools.islice(_recorded(run), MOST_RECORDED)
     yield from others
+
+
+def _recorded(run: Run) -> Iterator[dict[str, Any]]:
+    """Give the windows of all that was recorded of each device, or of each rank without any."""
+    if run.summary["no_gpu"]:
+        yield from recorded_windows(run)
+    else:
+        yield from (_whole(run, row) for row in run.idle_windows.to_dict("records"))
 
 
 def _work(run: Run) -> pd.DataFrame:
@@ -92,7 +108,8 @@ def _work(run: Run) -> pd.DataFrame:
 def _idle(run: Run) -> pd.DataFrame:
     """Return the columns of idle time that its boxes show."""
     parts = [IDLE.schema(_IDLE).empty_table(), *run.idle_parts(_IDLE)]
-    return as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
+    found = as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
+    return found.rename(columns={"time_ns": "dur_ns"})
 
 
 def _whole(run: Run, row: dict[Any, Any]) -> dict[str, Any]:
@@ -120,44 +137,75 @@ def _same(values: pd.Series, device: int | None) -> Bool:
     return found
 
 
-def _line(
-    rows: pd.DataFrame, idle: pd.DataFrame, window: dict[str, Any], room: int, kind: str
-) -> dict[str, Any]:
-    """Return the tracks of a window: the streams or threads, and the idle time."""
-    begin, finish = window["start_ns"], window["end_ns"]
+class _Recorded(NamedTuple):
+    """The rows that time lines are made of: of devices, of threads of the host, and idle time."""
 
-    def inside(frame: pd.DataFrame, length: str) -> pd.DataFrame:
-        start = frame["start_ns"].to_numpy(np.int64)
-        within = (start < finish) & (start + frame[length].to_numpy(np.int64) > begin)
-        own = frame["rank"].to_numpy() == window["rank"]
-        chosen: pd.DataFrame = frame[within & own & _same(frame["device"], window["device"])]
-        return chosen
+    work: pd.DataFrame
+    host: pd.DataFrame
+    idle: pd.DataFrame
+    steps: pd.DataFrame
 
-    work = inside(rows, "dur_ns")
-    gaps = inside(idle, "time_ns").assign(track=0)
-    gaps = gaps.drop(columns=["category"], errors="ignore")
-    gaps = gaps.rename(columns={"time_ns": "dur_ns", "cause": "name", "group": "category"})
-    half = max(1, room // 2)
-    tracks = [*_tracks(gaps, window, half, "idle")]
-    used = sum(len(track["boxes"]["start_ns"]) for track in tracks)
-    return window | {"tracks": [*_tracks(work, window, room - used, kind), *tracks]}
+    @classmethod
+    def of(cls, run: Run) -> _Recorded:
+        """Return that of a run."""
+        host = lanes(run)
+        work = host.iloc[:0] if run.summary["no_gpu"] else _work(run)
+        steps = run.steps[["rank", "device", "start_ns", "dur_ns", "step"]]
+        return cls(work, host, _idle(run), steps)
+
+    def tracks(self, window: dict[str, Any], room: int) -> Iterator[dict[str, Any]]:
+        """Give the tracks of a window, of about `room` boxes, in the order in which they stand."""
+        work = _inside(self.work, window)
+        host = _inside(self.host, window | {"device": None})
+        if self.work.empty:
+            yield from _tracks(host, window, room, "thread")
+            return
+        gaps = _inside(self.idle.drop(columns="category", errors="ignore"), window)
+        gaps = gaps.rename(columns={"cause": "name", "group": "category"}).assign(track=None)
+        half = max(2, room // 2)
+        yield from _marks(_inside(self.steps, window), window)
+        for name, kind, found in spans(work):
+            yield from _tracks(found.assign(track=name), window, half // 12, kind)
+        yield from _tracks(work, window, half, "stream")
+        yield from _tracks(gaps, window, half // 2, "idle")
+        yield from _tracks(host, window, half // 6, "host")
+
+
+def _inside(frame: pd.DataFrame, window: dict[str, Any]) -> pd.DataFrame:
+    """Return the rows of the device and the rank of a window that reach into it."""
+    start = frame["start_ns"].to_numpy(np.int64)
+    end = start + frame["dur_ns"].to_numpy(np.int64)
+    within = (start < window["end_ns"]) & (end > window["start_ns"])
+    own = frame["rank"].to_numpy() == window["rank"]
+    chosen: pd.DataFrame = frame[within & own & _same(frame["device"], window["device"])]
+    return chosen
+
+
+def _marks(steps: pd.DataFrame, window: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the track of the steps, where any is recorded."""
+    names = [f"step {number}" for number in steps["step"]]
+    none = pd.Series([None] * len(steps), dtype=object)
+    rows = steps.assign(track="step", name=names, op=none, layer=none, category=none)
+    yield from _tracks(rows, window, MOST_TRACKS, "step")
 
 
 def _tracks(
     rows: pd.DataFrame, window: dict[str, Any], room: int, kind: str
 ) -> Iterator[dict[str, Any]]:
-    """Give the tracks of a kind, the streams with the most time."""
+    """Give the tracks of a kind, those with the most time."""
     rows = rows.reset_index(drop=True)
     codes, names = pd.factorize(rows["track"], sort=True, use_na_sentinel=False)
-    busiest = rows.groupby(codes)["dur_ns"].sum().nlargest(MOST_TRACKS).index
+    most = MOST_THREADS if kind == "host" else MOST_TRACKS
+    busiest = rows.groupby(codes)["dur_ns"].sum().nlargest(most).index
     keep = np.isin(codes, busiest)
     rows, track = rows[keep].reset_index(drop=True), codes[keep].astype(np.int64)
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)
-    found = merge_short(track, start, end, window["start_ns"], window["end_ns"], room)
+    busy = rows["busy_ns"].to_numpy(np.int64) if "busy_ns" in rows else None
+    bounds = (window["start_ns"], window["end_ns"])
+    found = merge_short(track, start, end, bounds, room, busy)
     for each in np.unique(found.track).tolist():
         own = found.track == each
-        name = "idle" if kind == "idle" else _name(kind, names[each])
         longest = rows.iloc[found.longest[own]]
         values: dict[str, Int] = {
             "start_ns": found.start, "dur_ns": found.end - found.start, "count": found.merged,
@@ -165,8 +213,10 @@ def _tracks(
         }  # fmt: skip
         boxes = {name: numbers[own].tolist() for name, numbers in values.items()}
         boxes |= {each: text_column(longest[each]) for each in ("name", "op", "layer", "category")}
-        yield {"name": name, "kind": kind, "boxes": boxes}
+        yield {"name": _name(kind, names[each]), "kind": kind, "boxes": boxes}
 
 
-def _name(kind: str, number: Any) -> str:
-    return f"no {kind}" if pd.isna(number) else f"{kind} {number}"
+def _name(kind: str, of: Any) -> str:
+    if kind == "idle" or isinstance(of, str):
+        return of if isinstance(of, str) else kind
+    return f"no {kind}" if pd.isna(of) else f"{kind} {of}"

@@ -105,10 +105,10 @@ def test_a_kernel_runs_what_is_between_its_results_and_what_was_written_before()
         "sum": CodeNode("aten::sum", inputs=("view",)),
     }
     launches = (
-        CodeLaunch("aten::mm", ("mm",), None, ("buf0",)),
-        CodeLaunch("triton_0", ("gelu", "erf"), ("buf0",), ("buf1",)),
+        CodeLaunch("aten::mm", ("mm",), ("buf0",)),
+        CodeLaunch("triton_0", ("gelu", "erf"), ("buf1",)),
         # It is listed with all that leads to its result, and reads what the last one wrote.
-        CodeLaunch("triton_1", ("sum", "view", "gelu", "erf"), ("buf1",), ("buf2",)),
+        CodeLaunch("triton_1", ("sum", "view", "gelu", "erf"), ("buf2",)),
     )
     graph = CompiledGraph(
         "k", nodes=nodes, launches=launches, buffers={"buf0": "mm", "buf1": "gelu", "buf2": "sum"}
@@ -127,8 +127,8 @@ def test_a_product_is_the_work_of_the_launch_that_calls_it_alone() -> None:
         "div": CodeNode("aten::div"),
     }
     launches = (
-        CodeLaunch("cpp_fused_0", ("conv", "div"), (), ("buf0",)),
-        CodeLaunch("aten::convolution", ("conv", "div"), None, ("buf1",)),
+        CodeLaunch("cpp_fused_0", ("conv", "div"), ("buf0",)),
+        CodeLaunch("aten::convolution", ("conv", "div"), ("buf1",)),
     )
 
     found = worked_on(CompiledGraph("k", nodes=nodes, launches=launches))

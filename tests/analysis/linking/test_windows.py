@@ -16,6 +16,7 @@ from tests.kineto_events import (
     MAIN,
     PID,
     annotation,
+    complete,
     flow,
     frame,
     kernel,
@@ -290,6 +291,26 @@ def test_events_in_any_order(tmp_path: Path) -> None:
     sizes = [memory(at, Bytes=512, Addr=at) for at in range(3, 400, 50)]
     events = [*steps(), *sizes, annotation("epoch", 0, 400), frame("train.py(7): main", 0, 400)]
     in_windows(tmp_path, events[::2], events[1::2][::-1], windows=4)
+
+
+def test_a_capture_is_whole_in_its_window(tmp_path: Path) -> None:
+    """Its ops have pauses between them, in which a recording would else be cut."""
+    events = [op("aten::eager", at, 2) for at in range(100, 900, 100)]
+    events.append(launch(510, 510, name="hipStreamBeginCapture"))
+    for number in range(1, 5):
+        args = {"correlation": number, "kernel": f"k{number}"}
+        events.append(op(f"aten::op{number}", 510 + 4 * number, 2))
+        events.append(complete("cuda_runtime", "hipLaunchKernel", 511 + 4 * number, 1, args=args))
+    events.append(launch(530, 530, name="hipStreamEndCapture"))
+    for at in (650, 850):
+        events.append(launch(at, at, name="hipGraphLaunch"))
+        events += [kernel(at + 5 + n, 1, at, name=f"k{n}.kd") for n in range(1, 5)]
+
+    found = in_windows(tmp_path, events, windows=8)
+
+    replayed = [row for row in found["kernels"] if row["kernel"].startswith("k")]
+    assert [row["op"] for row in replayed] == [f"aten::op{n}" for n in range(1, 5)] * 2
+    assert {row["link"] for row in replayed} == {"graph_names"}
 
 
 def test_rows_lie_in_few_batches(tmp_path: Path) -> None:

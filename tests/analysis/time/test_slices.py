@@ -15,12 +15,12 @@ Row = tuple[int, int, int]
 def found(spans: list[Row], begin: int, end: int, most: int = 1000) -> list[tuple[int, ...]]:
     """Return (track, start, end, longest, merged, busy) of each box of (track, start, end)."""
     track, start, stop = np.array(spans, np.int64).reshape(-1, 3).T
-    made = merge_short(track, start, stop, begin, end, most)
+    made = merge_short(track, start, stop, (begin, end), most)
     return [tuple(row) for row in np.array(made).T.tolist()]
 
 
 def test_what_is_as_long_as_a_piece_is_a_box_of_its_own() -> None:
-    # A window of 2,000 pieces of 10 ns each.
+    # A window of pieces of 10 ns each.
     spans = [(0, 0, 10), (0, 10, 20), (0, 20, 500)]
 
     assert found(spans, 0, 10 * FINEST) == [

@@ -4,7 +4,7 @@ import { profCommand } from "../command.js";
 import { measureGroups } from "../measures.js";
 import { encodeText } from "../state.js";
 import { showTable } from "../table.js";
-import { el, NONE, shown, textSpan, titled } from "../text.js";
+import { el, NONE } from "../text.js";
 
 /** The axes of `prof`: the column of the sums, and the page where it stands. */
 const AXES = {
@@ -89,19 +89,13 @@ class Breakdown {
 
   columns() {
     const own = this.app.cube.table.column(this.column);
-    const key = { name: this.column, text: true, grow: 8, minWidth: WIDE.includes(this.column) ? Math.min(360, window.innerWidth / 2) : 200, cell: (value) => this.keyCell(own, value) };
+    const key = { name: this.column, text: true, grow: 8, minWidth: WIDE.includes(this.column) ? 360 : 200, display: (text) => (WIDE.includes(this.column) ? text.replace(/^void /, "") : own.display(text)) };
     const sides = this.sided
       ? DIRECTIONS.map((side) => ({ name: `${side}_ns`, help: `time of it in ${side}` }))
       : [];
     const measures = this.app.cube.columns.map(({ name, help }) => ({ name, help }));
     measures.splice(3, 0, ...sides);
     return [key, ...measures];
-  }
-
-  /** Lines from the folder of the user's code on; kernels whole, their arguments tell them apart. */
-  keyCell(column, value) {
-    if (!WIDE.includes(this.column)) return textSpan(value, column.display(value));
-    return el("span", { class: "two-lines", title: titled(value) }, shown(value.replace(/^void /, "")));
   }
 
   tools() {

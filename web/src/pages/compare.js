@@ -23,7 +23,7 @@ function render(host, app) {
   list(host, "They may not be comparable", found.comparable?.filter((line) => !said.includes(line)));
   const rows = new Table(found.terms).records();
   if (rows.length) waterfall(host, app, found, rows);
-  bars(host, found);
+  bars(host, app, found);
   const hasIntervals = new Table(found.terms).names.includes("lo_ns");
   terms(host, app, "Terms", new Table(found.terms), [], "Differences are B less A per step, of the whole recordings, whatever is selected." + (hasIntervals ? " A difference whose interval holds 0 may be chance." : ""));
   const axes = AXES.filter((axis) => axis in (found.by ?? {}));
@@ -94,13 +94,13 @@ function option(drawn, [before, after]) {
 }
 
 /** Both steps, one above the other, with the same scale. */
-function bars(host, found) {
+function bars(host, app, found) {
   const [a, b] = found.parts;
   if (!a.windows || !b.windows) return;
   const lengths = found.parts.map(({ sums, windows }) => sums.reduce((sum, { time_ns }) => sum + time_ns, 0) / windows);
   host.append(el("h3", {}, "Both steps"));
   found.parts.forEach(({ sums, windows }, at) => {
-    const bar = partBar(sums, windows, `${"AB"[at]}, ${shown([found.a, found.b][at])}`);
+    const bar = partBar(app, sums, windows, `${"AB"[at]}, ${shown([found.a, found.b][at])}`);
     bar.querySelector(".bar").style.width = `${(100 * lengths[at]) / Math.max(...lengths)}%`;
     host.append(bar);
   });

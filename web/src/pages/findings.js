@@ -7,6 +7,8 @@ export const findings = { id: "findings", title: "Findings", uses: [], render };
 
 const MOST_BOUNDS = 8;
 
+export const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
 /** Who has a finding, where there are several; its numbers are of the rank with the most. */
 export function rankOf(app, { rank, ranks }) {
   if (app.doc.meta.ranks.length < 2) return null;

@@ -1,12 +1,15 @@
 // Layers within layers, each as wide as its time, its FLOPs or its bytes.
 import flamegraph from "d3-flame-graph";
 import { select } from "d3-selection";
+import { textWidth } from "../chart.js";
 import { SEPARATORS } from "../cube.js";
 import { measureGroups } from "../measures.js";
+import { fitted } from "../names.js";
 import { encodeText } from "../state.js";
 import { el, NONE, shown } from "../text.js";
 import { byteUnit, flopUnit, percent, quantity, time } from "../units.js";
 import { choice } from "./breakdown.js";
+import { KINDS, legend, toneOfCategory } from "./parts.js";
 
 export const icicle = { id: "icicle", title: "Icicle", render };
 
@@ -37,10 +40,13 @@ function render(host, app) {
     host.append(el("p", { class: "empty" }, `Nothing of the selection has a known ${measure}.`));
     return;
   }
+  host.append(el("p", { class: "hint" }, "A part has the colour of what takes most of its time:"), legend(KINDS.filter(([tone]) => hasTone(root, tone))));
   const words = (node) => `${shown(node.data.name)}: ${MEASURES[measure].form(node.value)} (${percent((100 * node.value) / root.value)})`;
   host.append(el("p", { class: "hint" }, "A click or Enter widens a part; the arrow keys go up, down and beside it."), details);
   new Graph(app, host, root, tree, words, details, openButton).draw();
 }
+
+const hasTone = (node, tone) => node.tone === tone || node.children.some((child) => hasTone(child, tone));
 
 function hasTexts(app, name) {
   const column = app.cube.table.column(name);
@@ -50,18 +56,19 @@ function hasTexts(app, name) {
 /** The tree of the selection's paths, with the sum of a measure at each. */
 function treeOf(app, name, { column }) {
   const { cube } = app;
-  const root = { name: "everything", path: null, value: 0, children: new Map() };
+  const root = { name: "everything", path: null, value: 0, tones: new Map(), children: new Map() };
   const lists = new Map();
   for (const row of app.rows()) {
     const path = pathOf(cube.table, row, name);
     const key = path.join("\n");
+    if (!lists.has(key)) lists.set(key, { path, rows: [], tones: new Map() });
     const list = lists.get(key);
-    if (list) list.rows.push(row);
-    else lists.set(key, { path, rows: [row] });
+    list.rows.push(row);
+    tally(list.tones, toneOfCategory(cube.table.at("category", row)), cube.table.at("time_ns", row));
   }
   const all = [...lists.values()];
   const values = measureGroups(cube, cube.groupOf(all.map(({ rows }) => rows)), all.length, 1);
-  all.forEach(({ path }, index) => add(root, path, values[index][column] ?? 0, SEPARATORS[name]));
+  all.forEach(({ path, tones }, index) => add(root, path, values[index][column] ?? 0, tones, SEPARATORS[name]));
   return settled(root);
 }
 
@@ -71,24 +78,31 @@ function pathOf(table, row, name) {
   return value.split(SEPARATORS[name]);
 }
 
-function add(root, path, value, separator) {
+const tally = (tones, tone, time) => tones.set(tone, (tones.get(tone) ?? 0) + (time ?? 0));
+
+function add(root, path, value, tones, separator) {
   let node = root;
-  node.value += value;
+  const count = () => {
+    node.value += value;
+    for (const [tone, time] of tones) tally(node.tones, tone, time);
+  };
+  count();
   for (let depth = 0; depth < path.length; depth += 1) {
     const name = path[depth];
     if (!node.children.has(name)) {
       const whole = separator ? path.slice(0, depth + 1).join(separator) : path[0];
-      node.children.set(name, { name, path: whole, value: 0, children: new Map() });
+      node.children.set(name, { name, path: whole, value: 0, tones: new Map(), children: new Map() });
     }
     node = node.children.get(name);
-    node.value += value;
+    count();
   }
 }
 
 /** Children as the graph takes them: a list, the largest first. */
 function settled(node) {
   const children = [...node.children.values()].map(settled).filter(({ value }) => value > 0);
-  return { ...node, children: children.sort((a, b) => b.value - a.value) };
+  const [[tone]] = [...node.tones].sort((a, b) => b[1] - a[1]);
+  return { ...node, tone, children: children.sort((a, b) => b.value - a.value) };
 }
 
 class Graph {
@@ -99,8 +113,9 @@ class Graph {
   }
 
   draw() {
+    this.width = Math.max(280, this.box.clientWidth);
     const graph = flamegraph()
-      .width(Math.max(280, this.box.clientWidth))
+      .width(this.width)
       .cellHeight(20)
       .minFrameSize(1)
       .transitionDuration(0)
@@ -109,7 +124,7 @@ class Graph {
       .sort((a, b) => b.data.value - a.data.value)
       .setColorMapper((node, original) => (node.highlight ? original : toneOf(node)))
       .setLabelHandler((node) => this.words(node))
-      .getName((node) => shown(node.data.name))
+      .getName((node) => this.label(node))
       .onClick((node) => this.chosen(node));
     select(this.box).datum(this.root).call(graph);
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -123,6 +138,17 @@ class Graph {
     this.openButton.addEventListener("click", () => this.select());
   }
 
+  /** The label of a frame, cut to its width. */
+  label(node) {
+    return fitted(node.data.name, (node.x1 - node.x0) * this.width - 18, (text) => textWidth(text));
+  }
+
+  /** The whole, and what is to be read of it: who says what they see finds the frame. */
+  spoken(node) {
+    const label = this.label(node);
+    return label.includes("\u2026") ? `${this.words(node)}; ${label}` : this.words(node);
+  }
+
   frames() {
     return [...this.box.querySelectorAll("g.frame")];
   }
@@ -132,7 +158,7 @@ class Graph {
     const frames = this.frames();
     for (const frame of frames) {
       frame.setAttribute("role", "button");
-      frame.setAttribute("aria-label", this.words(frame.__data__));
+      frame.setAttribute("aria-label", this.spoken(frame.__data__));
       frame.setAttribute("tabindex", "-1");
     }
     const chosen = frames.find((frame) => frame.__data__ === this.node) ?? frames.find((frame) => !frame.__data__.parent);
@@ -176,9 +202,5 @@ class Graph {
   }
 }
 
-/** A colour that stays with a name, of a few that text can be read on in both schemes. */
-function toneOf(node) {
-  let hash = 0;
-  for (const char of node.data.name.slice(0, 64)) hash = (hash * 31 + char.charCodeAt(0)) % 997;
-  return `var(--frame-${hash % 5})`;
-}
+/** The colour of what takes most of a part's time, light enough to read its name on. */
+const toneOf = (node) => `color-mix(in srgb, var(${node.data.tone}) 40%, var(--page))`;

@@ -4,7 +4,7 @@ import { Table } from "../document.js";
 import { showTable } from "../table.js";
 import { el } from "../text.js";
 import { color } from "../theme.js";
-import { byteUnit, quantity, shortTime, time } from "../units.js";
+import { byteUnit, quantity, rate, time, timeScale } from "../units.js";
 import { choice, placeOf } from "./breakdown.js";
 
 export const memory = { id: "memory", title: "Memory", uses: ["rank"], render };
@@ -49,13 +49,16 @@ function option(curve) {
     const label = { formatter: "peak", color: color("--text") };
     all[0].markLine = { symbol: "none", silent: true, label, lineStyle: { color: color("--warn") }, data: [{ xAxis: curve.peak.t_ns }] };
   }
+  const scale = timeScale(Math.max(...curve.t_ns));
+  const form = (value) => `${scale.form(value)} ${scale.label}`;
+  const unit = byteUnit(Math.max(...curve.allocated));
   return {
     ...base(),
     legend: { textStyle: { color: color("--text") }, top: 0 },
     grid: { left: 8, right: 24, top: 32, bottom: 48, containLabel: true },
-    xAxis: axis({ type: "value", min: "dataMin", max: "dataMax", axisLabel: { color: color("--text"), hideOverlap: true, formatter: (value) => shortTime(Math.round(value)) } }),
-    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => quantity(value, byteUnit) } }),
-    dataZoom: [slider({ labelFormatter: (value) => shortTime(Math.round(value)) })],
+    xAxis: axis({ type: "value", min: "dataMin", max: "dataMax", axisLabel: { color: color("--text"), hideOverlap: true, formatter: form } }),
+    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => `${rate(value / unit.size)} ${unit.label}` } }),
+    dataZoom: [slider({ labelFormatter: form })],
     tooltip: { ...base().tooltip, trigger: "axis", formatter: (found) => tip(time(found[0].value[0]), found.map(({ seriesName, value }) => [seriesName, quantity(value[1], byteUnit)])) },
     series: all,
   };

@@ -3,33 +3,53 @@ import { draw, axis, base, tip } from "../chart.js";
 import { el, multiline, NULL, shown, titled } from "../text.js";
 import { elsewhere } from "../elsewhere.js";
 import { color } from "../theme.js";
-import { counted, percent, shortTime, time } from "../units.js";
-import { nothingFound, range, rankOf } from "./findings.js";
+import { explained } from "../glossary.js";
+import { byteUnit, counted, percent, rate, shortTime, time, timeScale } from "../units.js";
+import { capital, nothingFound, range, rankOf } from "./findings.js";
 import { legend, partBar } from "./parts.js";
 
 export const overview = { id: "overview", title: "Overview", uses: ["rank", "step"], render };
 
 function render(host, app) {
-  const { heading } = app.doc;
-  host.append(el("h2", { class: "sentence" }, multiline(heading.sentence)));
+  const { heading, job, meta } = app.doc;
+  const slow = meta.ranks.length > 1 ? (job?.answers ?? []) : [];
+  const [first, ...more] = [...slow.map(capital), heading.sentence];
+  host.append(el("h2", { class: "sentence" }, multiline(first)), ...more.map((line) => el("p", { class: line === heading.sentence ? "lead" : "blame" }, multiline(line))));
   if (heading.figures.length) host.append(el("dl", { class: "tiles" }, ...heading.figures.map(tile)));
   // The sentence and the tiles are not repeated.
-  const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || heading.figures.some(({ name }) => line.startsWith(name));
+  const ofTiles = (line) => line.split(" | ").filter((part) => heading.figures.some(({ name }) => part.startsWith(name)));
+  const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || line.startsWith(heading.figures[0]?.name) || ofTiles(line).length > 1;
   const lines = heading.lines.filter((line) => !isTold(line));
-  host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, multiline(line)))));
+  host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, ...explained(multiline(line))))));
   const hasSteps = app.table("parts").rows > 0;
   section(host, hasSteps ? "A step" : "All that was recorded", (box) => (hasSteps ? stepBar : wholeBar)(box, app));
   section(host, "What to change first", (box) => topFindings(box, app));
   section(host, "How sure this is", (box) => quality(box, app));
   section(host, "Steps", (box) => stepChart(box, app));
   if (app.doc.elsewhere) section(host, "On other GPUs", (box) => otherDevices(box, app.doc.elsewhere));
-  if (app.doc.meta.notes?.length) section(host, "Notes", (box) => notes(box, app));
+  if (meta.notes?.length) section(host, "Notes", (box) => notes(box, app));
 }
 
-/** One number that a recording is judged by. */
-function tile({ name, value, note }) {
+/** One number that a recording is judged by, and what it is made of where that is known. */
+function tile({ name, value, note, parts }) {
   return el("div", { class: value === null ? "unknown" : "" },
-    el("dt", {}, name), el("dd", {}, value ?? NULL), el("dd", { class: "hint" }, multiline(note)));
+    el("dt", {}, ...explained(name)), el("dd", {}, value ?? NULL),
+    parts?.length ? el("dd", { class: "below" }, stacked(parts)) : null,
+    el("dd", { class: "hint" }, multiline(note)));
+}
+
+/** Sizes as one bar, with their names. */
+function stacked(parts) {
+  const unit = byteUnit(Math.max(...parts.map(({ bytes }) => bytes)));
+  const tones = parts.map((_, at) => `--part-${Math.min(at, 5)}`);
+  const segments = parts.map(({ bytes }, at) => {
+    const node = el("span", { class: "segment" });
+    node.style.background = `var(${tones[at]})`;
+    node.style.flexGrow = String(bytes);
+    return node;
+  });
+  const words = parts.map(({ name, bytes }, at) => [tones[at], `${name} ${rate(bytes / unit.size)} ${unit.label}`]);
+  return el("div", {}, el("div", { class: "bar thin", "aria-hidden": "true" }, ...segments), legend(words));
 }
 
 function section(host, title, fill) {
@@ -50,7 +70,7 @@ function stepBar(box, app) {
   const devices = distinct(parts, rows, ["rank", "device"]);
   const steps = distinct(parts, rows, ["step", "start_ns", "rank"]) / distinct(parts, rows, ["rank"]);
   const of = devices > 1 ? ` on ${devices} devices` : "";
-  box.append(partBar(summed(parts, rows), windows, windows > 1 ? `mean of ${Math.round(steps)} step${steps > 1 ? "s" : ""}${of}` : "one step"));
+  box.append(partBar(app, summed(parts, rows), windows, windows > 1 ? `mean of ${Math.round(steps)} step${steps > 1 ? "s" : ""}${of}` : "one step"));
 }
 
 /** The parts of all that was recorded of a device: there are no steps. */
@@ -63,7 +83,7 @@ function wholeBar(box, app) {
   }
   const devices = distinct(parts, rows, ["rank", "device"]);
   const what = app.doc.meta.has_gpu ? "device" : "rank, without a GPU";
-  box.append(partBar(summed(parts, rows), devices, devices > 1 ? `mean of ${devices} devices` : `one ${what}`));
+  box.append(partBar(app, summed(parts, rows), devices, devices > 1 ? `mean of ${devices} devices` : `one ${what}`));
 }
 
 /** How many different values of some columns rows have. */
@@ -113,7 +133,7 @@ function quality(box, app) {
     ["disturbed by recording", polluted],
     ["steps used", known.steps_used ?? NULL],
   ];
-  const list = facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, shown(value))));
+  const list = facts.map(([name, value]) => el("div", {}, el("dt", {}, ...explained(name)), el("dd", {}, shown(value))));
   box.append(el("dl", { class: "facts" }, ...list));
   const problems = known.problems ?? [];
   if (!problems.length) return;
@@ -165,11 +185,12 @@ function stepOption(app, steps) {
     data: steps.map((step) => ({ value: value(step), itemStyle: { color: color(tone), opacity: faded(step) } })),
   });
   const odd = steps.map((step) => (step.outlier ? step.window_ns : null));
+  const unit = timeScale(Math.max(...steps.map(({ window_ns }) => window_ns)));
   return {
     ...base(),
     grid: { left: 8, right: 8, top: 24, bottom: 8, containLabel: true },
     xAxis: axis({ type: "category", data: steps.map(({ step }) => String(step ?? NULL)) }),
-    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => shortTime(value) } }),
+    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => `${unit.form(value)} ${unit.label}` } }),
     series: [
       bar("busy", "--busy", (step) => (isBusy(step) ? step.busy_ns : step.window_ns)),
       bar("idle", "--idle", (step) => (isBusy(step) ? step.window_ns - step.busy_ns : 0)),

@@ -1,6 +1,7 @@
 // One bar of a step: what the device did in it, and why it did nothing.
 import { el, shown } from "../text.js";
-import { shortTime, time } from "../units.js";
+import { explained } from "../glossary.js";
+import { rate, time, timeUnit } from "../units.js";
 
 const TONES = {
   compute_matrix: "--matrix",
@@ -14,6 +15,16 @@ const TONES = {
 const IDLE = "idle:";
 const IDLE_TONES = 6;
 
+/** The colours of kernels, wherever they are shown. */
+export const KINDS = [
+  ["--matrix", "matrix products, convolutions, attention"], ["--compute", "other kernels and ops"],
+  ["--comm", "communication"], ["--copies", "copies"],
+];
+const OF_CATEGORIES = {
+  matmul: "--matrix", conv: "--matrix", attention: "--matrix", comm: "--comm", memcpy: "--copies", memset: "--copies",
+};
+export const toneOfCategory = (category) => OF_CATEGORIES[category] ?? "--compute";
+
 /** The colour of a part; those of idle time go from dark to light, the largest first. */
 function toneOf(part, place) {
   return TONES[part] ?? `--idle-${Math.min(place, IDLE_TONES - 1)}`;
@@ -21,21 +32,24 @@ function toneOf(part, place) {
 
 /**
  * A bar of the parts of a step, or of all that was recorded, with its legend.
+ * @param {object} app whose document says what the causes of idle time mean
  * @param {{part: string, label: string, time_ns: number}[]} parts sums over the windows
  * @param {number} windows how many windows they are of
  * @param {string} words what the bar is of
  */
-export function partBar(parts, windows, words) {
+export function partBar(app, parts, windows, words) {
   const whole = parts.reduce((sum, { time_ns }) => sum + time_ns, 0);
   const busy = parts.filter(({ part }) => !part.startsWith(IDLE));
   const idle = parts.filter(({ part }) => part.startsWith(IDLE)).sort((a, b) => b.time_ns - a.time_ns);
   const shownParts = [...busy, ...idle].filter(({ time_ns }) => time_ns > 0);
   let place = 0;
   const toned = shownParts.map((part) => ({ ...part, tone: toneOf(part.part, part.part.startsWith(IDLE) ? place++ : 0) }));
+  const unit = timeUnit(Math.max(0, ...toned.map(({ time_ns }) => time_ns / windows)));
+  const entry = (part) => entryOf(part, whole, windows, unit, app.doc.meta.causes);
   return el("div", { class: "parts" },
     el("p", { class: "hint" }, `${words}: ${time(Math.round(whole / windows))}`),
     el("div", { class: "bar", "aria-hidden": "true" }, ...toned.map((part) => segment(part, whole, windows))),
-    el("ul", { class: "legend" }, ...toned.map((part) => entry(part, whole, windows))));
+    el("ul", { class: "legend" }, ...toned.map(entry)));
 }
 
 function exact({ label, time_ns }, windows) {
@@ -50,19 +64,19 @@ function segment(part, whole, windows) {
   return node;
 }
 
-function entry(part, whole, windows) {
+function entryOf(part, whole, windows, unit, causes) {
   const mark = el("span", { class: "mark" });
   mark.style.background = `var(${part.tone})`;
   const share = ((100 * part.time_ns) / whole).toFixed(1);
   return el("li", { title: exact(part, windows), "data-part": part.part, "data-ns": part.time_ns },
-    mark, el("span", {}, shown(part.label)), " ", el("b", {}, `${share} %`), ` ${shortTime(Math.round(part.time_ns / windows))}`);
+    mark, el("span", {}, ...explained(shown(part.label), causes)), " ", el("b", {}, `${share} %`), ` ${rate(part.time_ns / windows / unit.size)} ${unit.label}`);
 }
 
-/** The meaning of colours. */
+/** The meaning of colours; a ring stands for itself. */
 export function legend(entries) {
   const items = entries.map(([tone, words]) => {
-    const mark = el("span", { class: "mark" });
-    mark.style.background = `var(${tone})`;
+    const mark = el("span", { class: tone === "ring" ? "mark ring" : "mark" });
+    if (tone !== "ring") mark.style.background = `var(${tone})`;
     return el("li", {}, mark, words);
   });
   return el("ul", { class: "legend" }, ...items);

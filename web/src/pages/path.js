@@ -2,9 +2,10 @@
 import { Table } from "../document.js";
 import { encodeText } from "../state.js";
 import { showTable } from "../table.js";
-import { el, multiline, shown, titled } from "../text.js";
+import { el, multiline } from "../text.js";
 import { time } from "../units.js";
 import { copy } from "../clipboard.js";
+import { capital } from "./findings.js";
 import { legend } from "./parts.js";
 
 export const path = { id: "path", title: "Critical path", uses: ["rank"], available: ({ job }) => Boolean(job?.path), render };
@@ -23,7 +24,7 @@ function render(host, app) {
   host.append(el("p", {}, rank === null
     ? `${time(job.window_ns)} from the first work to the last: the stretches of the path add up to it.`
     : `${time(sum)} of ${time(job.window_ns)} of the path run on rank ${rank}.`));
-  for (const text of job.answers) host.append(el("p", { class: "blame" }, multiline(text.slice(0, 1).toUpperCase() + text.slice(1))));
+  for (const text of job.answers) host.append(el("p", { class: "blame" }, multiline(capital(text))));
   bar(host, rows, job.window_ns);
   stretches(host, app, table, rows);
   blame(host, app, job.blame, rank);
@@ -72,10 +73,7 @@ function stretches(host, app, table, rows) {
 const sumOf = (data, name) => data.reduce((sum, row) => sum + (row[name] ?? 0), 0);
 
 /** Texts that have a shorter one to be shown. */
-function shownAs(table, name) {
-  const column = table.column(name);
-  return column.shown === column.texts ? {} : { cell: (value) => el("span", { title: value }, value === null ? "" : column.display(value)) };
-}
+const shownAs = (table, name) => ({ display: (text) => table.column(name).display(text) });
 
 /** The parts of the path between collectives, by their excess over other ranks. */
 function blame(host, app, raw, rank) {
@@ -110,7 +108,7 @@ function whatIfs(host, app, job) {
   showTable(host, app, {
     label: "What-ifs",
     columns: [
-      { name: "what", text: true, minWidth: 200, cell: (value) => el("span", { class: "two-lines", title: titled(value) }, shown(value)) },
+      { name: "what", text: true, minWidth: 200 },
       ...["gain_ns", "lo_ns", "hi_ns", "gain_pct", "bound_ns", "model_error_pct"].map((name) => ({ name })),
       { name: "note", text: true, minWidth: 160 },
     ],

@@ -6,6 +6,7 @@ import { el, multiline, shown } from "../text.js";
 import { color } from "../theme.js";
 import { percent, time } from "../units.js";
 import { choice } from "./breakdown.js";
+import { capital } from "./findings.js";
 
 export const ranks = { id: "ranks", title: "Ranks", uses: ["rank", "step"], available: ({ meta }) => meta.ranks.length > 1, render };
 
@@ -49,8 +50,6 @@ function said(host, job) {
   for (const text of job.answers) host.append(el("p", { class: "blame" }, multiline(capital(text))));
   if (job.sentences.length) host.append(el("ul", { class: "verdict" }, ...job.sentences.map((text) => el("li", {}, multiline(text)))));
 }
-
-const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 /** The fields: a row for each rank, those that stand out first, a column for each step. */
 function heat(host, app, found) {

@@ -3,7 +3,7 @@ import { axis, base, draw, slider, textWidth, tip } from "../chart.js";
 import { showTable } from "../table.js";
 import { el, shown } from "../text.js";
 import { color } from "../theme.js";
-import { counted, integer, percent, rate, shortTime, time } from "../units.js";
+import { counted, integer, percent, rate, shortTime, time, timeScale } from "../units.js";
 import { legend } from "./parts.js";
 
 export const serving = {
@@ -67,7 +67,8 @@ function timeline(host, app, { steps, steps_left_out: more }) {
 function option(steps, names) {
   const from = Math.min(...steps.map(({ start_ns }) => start_ns));
   const to = Math.max(...steps.map(({ start_ns, span_ns }) => start_ns + span_ns));
-  const form = (value) => shortTime(Math.round(value));
+  const unit = timeScale(to - from);
+  const form = (value) => `${unit.form(value)} ${unit.label}`;
   return {
     ...base(),
     grid: { left: 16 + Math.max(...names.map((name) => textWidth(name))), right: 24, top: 8, bottom: 68 },

@@ -1,7 +1,7 @@
 // The reader's own code, each line with the time of what ran for it and the idle time it caused.
 import { encodeText } from "../state.js";
 import { clean, el, shown } from "../text.js";
-import { shortTime } from "../units.js";
+import { rate, timeUnit } from "../units.js";
 import { choice } from "./breakdown.js";
 
 export const source = { id: "source", title: "Source", render };
@@ -57,17 +57,19 @@ function collect(heat, table, rows, name) {
 
 function listing(app, file, heat) {
   const most = Math.max(1, ...[...heat.values()].map(({ time_ns, idle_ns }) => Math.max(time_ns, idle_ns)));
-  const body = file.lines.map((line, index) => lineRow(app, file, line, index + 1, heat, most));
-  const head = el("tr", {}, ...["line", "time", "idle", "code"].map((name) => el("th", { scope: "col" }, name)));
+  const unit = timeUnit(most);
+  const form = (ns) => rate(ns / unit.size);
+  const body = file.lines.map((line, index) => lineRow(app, file, line, index + 1, heat, most, form));
+  const head = el("tr", {}, ...["line", `time ${unit.label}`, `idle ${unit.label}`, "code"].map((name) => el("th", { scope: "col" }, name)));
   const table = el("table", { class: "source" }, el("caption", {}, shown(file.path)), el("thead", {}, head), el("tbody", {}, ...body));
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Source of ${shown(file.path)}` }, table);
 }
 
-function lineRow(app, file, line, number, heat, most) {
+function lineRow(app, file, line, number, heat, most, form) {
   const key = `${file.path}:${number}`;
   const { time_ns, idle_ns } = heat.get(key) ?? { time_ns: 0, idle_ns: 0 };
   const cell = (value, tone) => {
-    const node = el("td", { class: "number heat" }, value ? shortTime(value) : "");
+    const node = el("td", { class: "number heat" }, value ? form(value) : "");
     if (value) node.style.setProperty("--share", `${(100 * value) / most}%`);
     node.style.setProperty("--tone", `var(${tone})`);
     return node;

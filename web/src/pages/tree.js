@@ -55,14 +55,14 @@ function columns(nodes, { ledger }) {
     ...(ledger === "device" ? [{ name: "idle_caused_ns", help: "idle time of devices while the host was here" }] : []),
     { name: "calls" },
   ];
-  const label = { name: "name", text: true, grow: 8, minWidth: Math.min(420, window.innerWidth / 2), cell: (value, row) => labelCell(value, row) };
+  const label = { name: "name", text: true, grow: 8, minWidth: 420, cell: (value, row) => labelCell(value, row) };
   return [label, { name: "module", text: true, minWidth: 140, grow: 2 }, ...numbers];
 }
 
 /** A name, further in the deeper it stands. */
 function labelCell(value, { label, depth, kind }) {
-  const node = el("span", { title: titled(value), "data-kind": kind }, shown(label));
-  node.style.paddingLeft = `${Math.max(0, depth - 1) * 0.9}em`;
+  const node = el("span", { class: "name", title: titled(value), "data-kind": kind }, shown(label));
+  node.style.paddingLeft = `min(${Math.max(0, depth - 1) * 0.9}em, 50%)`;
   return node;
 }
 

@@ -29,6 +29,8 @@ MS: Final = 1000 * US
 SLUGS: Final = [rule.slug for rule in RULES if rule.on != CPU]
 OF_SERVERS: Final = ("server-idle", "small-batch", "small-chunks", "padding", "sampling-outside")
 """Those that `test_server.py` has recordings for."""
+OF_NOTES: Final = ("graph-breaks",)
+"""Those on what the compiler noted: see `tests/pipeline/test_compiled.py`."""
 OF_RANKS: Final = ("straggler", "host-pause", "slow-link", "load-imbalance")
 """Those that need several: see `test_ranks.py`."""
 
@@ -172,6 +174,17 @@ FIRES: Final[dict[str, tuple[Callable[[], Rows], tuple[float, float, float]]]] =
     "exposed-communication": (
         lambda: training(category=lambda i: "comm" if i < 10 else "matmul"),
         (0, 40 * 199 * US, 40 * 199 * US),
+    ),
+    # 10 GFLOP need 10 us: 189 of 199, of 10 kernels in each step.
+    "uncompiled": (
+        lambda: training(link=lambda i: "external_id" if i < 10 else "compiled"),
+        (0, 40 * 189 * US, 40 * 189 * US),
+    ),
+    # 20 MB need 20 us, a tenth of the time.
+    "slow-fused": (
+        lambda: training(link="compiled", flops=0, bytes=2 * 10**7,
+                         category=lambda i: "elementwise" if i < 10 else "matmul"),
+        (0, 40 * 179 * US, 40 * 179 * US),
     ),
     # Each begins 200 us before a step, of which the last kernel takes 199, and ends with a pause
     # of 2000 us.
@@ -330,7 +343,7 @@ def test_a_rule_on_memory_names_the_line(findings: Callable[[Rows], pd.DataFrame
 
 
 def test_every_rule_has_a_recording_on_which_it_fires() -> None:
-    assert sorted([*FIRES, *INFORMS, *OF_RANKS, *OF_SERVERS]) == sorted(SLUGS)
+    assert sorted([*FIRES, *INFORMS, *OF_NOTES, *OF_RANKS, *OF_SERVERS]) == sorted(SLUGS)
 
 
 def test_what_a_wait_costs_is_what_a_replay_without_it_gains(

@@ -1,0 +1,84 @@
+"""Jobs with `pyprof2.init()` that are recorded on demand: markers are in it, and end with it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import pyprof2
+from pyprof2.watch.daemon import Daemon
+from pyprof2.watch.datagrams import Endpoint
+from pyprof2.watch.recording import Wanted, WatchSettings
+from tests.watch.jobs_of_tests import running, socket_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyprof2.api.run import Run
+
+JOB: Final = """
+import sys, threading, time, pyprof2
+pyprof2.init(energy=False, cpu_peaks=False)
+import torch
+from pyprof2.nvtx.annotation import current_session
+torch.set_num_threads(1)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)
+    def forward(self, x):
+        return self.out(self.hidden(x) * 2)
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+was = None
+while True:
+    optimizer.zero_grad()
+    net(torch.ones(8, 16)).sum().backward()
+    optimizer.step()
+    time.sleep(0.01)
+    if (now := current_session().writes) != was:
+        was = now
+        print(now, flush=True)
+"""
+
+
+def _record(daemon: Daemon, output: Path, settings: WatchSettings) -> Run:
+    found = daemon.record(Wanted(), settings, output)
+    assert [part.error for part in found.parts.values()] == [None]
+    return pyprof2.load(output)
+
+
+@pytest.mark.minutes
+def test_markers_are_in_each_recording_and_between_them_nothing_is_marked(tmp_path: Path) -> None:
+    with socket_folder() as sockets:
+        daemon = Daemon(Endpoint(sockets))
+        ready = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(sockets)}
+        (tmp_path / "job.py").write_text(JOB.lstrip())
+        said = tmp_path / "said"
+        with running(str(tmp_path / "job.py"), said=said, **ready):
+            while not said.read_text().endswith("False\n"):
+                daemon.wait(lambda: False, 0.2)
+            short = WatchSettings(duration_ms=400)
+            timed = _record(daemon, tmp_path / "timed", short)
+            counted = _record(daemon, tmp_path / "counted", WatchSettings(steps=4))
+            stacks = _record(daemon, tmp_path / "stacks", short._replace(stack=True))
+        daemon.close()
+
+    for run in (timed, counted):
+        ops = run.ops[run.ops["op"] == "aten::mul"]
+        forward = ops[ops["direction"] == "forward"].dropna(subset=["step"])
+        assert len(forward) >= 3
+        assert set(forward["layer"]) == {"Net"}
+        assert set(forward["source"]) == {f"{tmp_path}/job.py:12"}
+        assert set(forward["source_evidence"]) == {"record_function_id"}
+        addmm = run.ops[run.ops["op"] == "aten::addmm"]
+        assert set(addmm["layer"]) == {"hidden", "out"}
+    for run in (timed, counted, stacks):
+        steps = run.ops["step"].dropna().unique()
+        assert sorted(steps) == list(range(int(min(steps)), int(max(steps)) + 1))
+    # It went on and off with each recording.
+    assert re.findall("True|False", said.read_text()) == ["False", *["True", "False"] * 3]
