@@ -17,8 +17,7 @@ function render(host, app) {
   host.append(el("h2", { class: "sentence" }, multiline(first)), ...more.map((line) => el("p", { class: line === heading.sentence ? "lead" : "blame" }, multiline(line))));
   if (heading.figures.length) host.append(el("dl", { class: "tiles" }, ...heading.figures.map(tile)));
   // The sentence and the tiles are not repeated.
-  const ofTiles = (line) => line.split(" | ").filter((part) => heading.figures.some(({ name }) => part.startsWith(name)));
-  const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || line.startsWith(heading.figures[0]?.name) || ofTiles(line).length > 1;
+  const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || ["GPU utilization", ...heading.figures.map(({ name }) => name)].some((name) => line.startsWith(name));
   const lines = heading.lines.filter((line) => !isTold(line));
   host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, ...explained(multiline(line))))));
   const hasSteps = app.table("parts").rows > 0;
