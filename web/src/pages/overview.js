@@ -189,7 +189,7 @@ function stepOption(app, steps) {
     ...base(),
     grid: { left: 8, right: 8, top: 24, bottom: 8, containLabel: true },
     xAxis: axis({ type: "category", data: steps.map(({ step }) => String(step ?? NULL)) }),
-    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => `${unit.form(value)} ${unit.label}` } }),
+    yAxis: axis({ type: "value", axisLabel: { formatter: (value) => `${unit.form(value)} ${unit.label}` } }),
     series: [
       bar("busy", "--busy", (step) => (isBusy(step) ? step.busy_ns : step.window_ns)),
       bar("idle", "--idle", (step) => (isBusy(step) ? step.window_ns - step.busy_ns : 0)),
