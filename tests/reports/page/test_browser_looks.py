@@ -271,7 +271,9 @@ def test_zoom_leads_to_single_kernels(
     opened.page.mouse.move(box["x"] + middle, box["y"] + 4 + (row + 0.8) * height)
     text = opened.page.locator(".tip").inner_text()
 
-    assert "merged" not in text
+    # Each box of the stream is one kernel or copy.
+    assert set(window["tracks"][row]["boxes"]["count"]) == {1}
+    assert not {"merged", "activities"} & set(text.split())
     assert f"{length / 1000:.3f} us" in text
     assert text.split("\n")[0].split("…")[0][:12] in least["kernel_short"]
 
