@@ -6,6 +6,8 @@ import importlib
 import json
 import pkgutil
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +18,13 @@ import pyprof2
 from pyprof2 import errors
 from pyprof2.analysis.costs import registry
 from pyprof2.signatures import OpCall, Tensor
+from tests.conftest import once
+from tests.reports.page.opened import Opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
@@ -75,6 +81,53 @@ def test_a_make_target_that_the_documents_name_is_there(name: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
 
     assert re.search(rf"^{name}:(?: |$)", makefile, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """Return the documentation as `make docs` builds it."""
+    pytest.importorskip("furo", reason="no Sphinx with the theme: pip install -e '.[docs]'")
+    return once("documentation", _build)
+
+
+def _build(folder: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", DOCS, folder]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def test_no_block_is_wider_than_its_column_and_output_is_no_python(
+    chromium: Browser, built: Path
+) -> None:
+    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    seen = 0
+    for file in sorted(built.rglob("*.html")):
+        if file.name == "sample-report.html" or "_static" in file.parts:
+            continue
+        page.goto(file.as_uri())
+        blocks = page.locator("article pre").evaluate_all(
+            "all => all.map(e => [e.scrollWidth - e.clientWidth, e.textContent])"
+        )
+        assert [text for beyond, text in blocks if beyond > 1] == [], file.name
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1440, file.name
+        # A block that nobody called Python has no keywords and numbers of it.
+        assert page.locator(".highlight-default .k, .highlight-default .mi").count() == 0
+        assert page.locator(".highlight-text .k, .highlight-text .mi").count() == 0
+        seen += len(blocks)
+    context.close()
+    assert seen > 100
+
+
+def test_the_sample_report_is_of_today_s_program_and_opens(chromium: Browser, built: Path) -> None:
+    links = [(built / name).read_text(encoding="utf-8") for name in ("index.html", "report.html")]
+    assert all('href="sample-report.html"' in text for text in links)
+
+    opened = Opened(chromium.new_context(), built / "sample-report.html", "page=timeline")
+
+    assert (ROOT / "pyprof2" / "data" / "report.js").read_text()[-500:] in opened.page.content()
+    assert opened.page.locator(".chart canvas").count() == 1
+    assert opened.faults == []
+    opened.page.context.close()
 
 
 def test_every_page_is_reached_from_the_index() -> None:

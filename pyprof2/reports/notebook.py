@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from pyprof2.reports.cells import clean
-from pyprof2.units import counted, format_rate, format_time
+from pyprof2.units import counted, format_rate, time_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +22,7 @@ _WIDTH: Final = 100
 _OPS_SHOWN: Final = 10
 _RANKS_SHOWN: Final = 16
 _TIMES: Final = ("window", "compute_only", "exposed_wait", "exposed_transfer", "comp_comm", "idle")
-_COLUMNS: Final = ("op", "count", "time", "share", "TFLOP/s", "of roof")
+_COLUMNS: Final = ("op", "count", "time {unit}", "share %", "TFLOP/s", "of roof %")
 
 
 def summary_html(summary: Summary) -> str:
@@ -60,18 +63,27 @@ def run_html(run: Run) -> str:
 
     head = "".join(f"<div>{escape(line)}</div>" for line in heading(run, _WIDTH))
     ops = run.profile(by="op").head(_OPS_SHOWN)
-    rows = [
-        (
-            row["op"],
-            f"{row['count']:,}",
-            format_time(row["time_ns"]),
-            _number(row["share_pct"], " %"),
-            _number(row["tflops"], ""),
-            _number(row["roofline_pct"], " %"),
-        )
-        for row in ops.to_dict("records")
-    ]
-    return f"<div><b>{escape(run.path.name)}</b></div>{head}{table(_COLUMNS, rows)}"
+    unit, times = _times(ops["time_ns"])
+    numbers = (map(_number, ops[name]) for name in ("share_pct", "tflops", "roofline_pct"))
+    counts = (f"{count:,}" for count in ops["count"])
+    header = [name.format(unit=unit) for name in _COLUMNS]
+    rows = zip(ops["op"], counts, times, *numbers, strict=True)
+    return f"<div><b>{escape(_name(run))}</b></div>{head}{table(header, rows)}"
+
+
+def _name(run: Run) -> str:
+    """Return the name of the recording, of several their folder's: a store may be temporary."""
+    sources = [PurePath(source["path"]) for source in run.manifest["sources"]]
+    if len(sources) == 1:
+        return sources[0].name
+    folders = {source.parent.name for source in sources}
+    return f"{', '.join(sorted(folders))}: {counted(len(sources), 'recording')}"
+
+
+def _times(values: pd.Series) -> tuple[str, list[str]]:
+    """Return the one unit of times, and each in it."""
+    unit = time_unit(max((int(value) for value in values.dropna()), default=0))
+    return unit.label, [_number(value / unit.size, "{:.3f}") for value in values.astype("Float64")]
 
 
 def ranks_html(job: JobOfRanks) -> str:
@@ -83,13 +95,14 @@ def ranks_html(job: JobOfRanks) -> str:
     if job.parts.empty:
         return f"{said}<div>no work of a device was recorded</div>"
     said += "".join(f"<div>{escape(text)}</div>" for text in sentences(job))
-    rows = [
-        (row["rank"], *(_time(row[f"{name}_ns"]) for name in _TIMES), _text(row["verdict"]))
-        for row in by_rank(job).head(_RANKS_SHOWN).to_dict("records")
-    ]
+    ranks = by_rank(job).head(_RANKS_SHOWN)
+    found = {name: ranks[f"{name}_ns"] for name in _TIMES}
+    unit, texts = _times(pd.concat(found.values()))
+    columns = [texts[at : at + len(ranks)] for at in range(0, len(texts), max(1, len(ranks)))]
+    rows = [*zip(ranks["rank"], *columns, map(_text, ranks["verdict"]), strict=True)]
     more = len(job.roles) - len(rows)
     rest = f"<div>{counted(more, 'more rank')}</div>" if more > 0 else ""
-    header = ("rank", *(name.replace("_", " ") for name in _TIMES), "verdict")
+    header = ("rank", *(f"{name.replace('_', ' ')} {unit}" for name in _TIMES), "verdict")
     return f"{said}{table(header, rows)}{rest}"
 
 
@@ -97,11 +110,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _time(value: Any) -> str:
-    import pandas as pd
-
-    return "-" if pd.isna(value) else format_time(int(value))
-
-
-def _number(value: float, unit: str) -> str:
-    return "-" if value != value else format_rate(value) + unit  # noqa: PLR0124 -- NaN is not itself
+def _number(value: Any, form: str = "") -> str:
+    if pd.isna(value):
+        return "-"
+    return form.format(value) if form else format_rate(value)

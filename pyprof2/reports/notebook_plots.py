@@ -62,6 +62,16 @@ _WORDS: Final = {
 }  # fmt: skip
 
 
+_GREY: Final = "#767b82"
+"""It is read on white and on black."""
+_AXIS: Final = {"gridcolor": "rgba(118, 123, 130, 0.3)", "zerolinecolor": _GREY}
+_LOOK: Final[dict[str, Any]] = {
+    "paper_bgcolor": "rgba(0, 0, 0, 0)", "plot_bgcolor": "rgba(0, 0, 0, 0)",
+    "font": {"color": _GREY}, "xaxis": _AXIS, "yaxis": _AXIS,
+}  # fmt: skip
+"""Figures lie on the notebook's own colour, light or dark."""
+
+
 @dataclass(frozen=True)
 class Plots:
     """The plots of a run: `run.plot`."""
@@ -91,7 +101,8 @@ class Plots:
                     "size": np.maximum(_SMALLEST_DOT, _LARGEST_DOT * np.sqrt(area)),
                     "opacity": 0.6,
                 },
-            )
+            ),
+            layout=_LOOK,
         )  # fmt: skip
         roofs = list(self._roofs())
         corners = [flops / bandwidth for _, flops, bandwidth in roofs]
@@ -155,7 +166,8 @@ class Plots:
                     marker={"line": {"width": 0}},
                 )
                 for kind, own in bars.groupby("kind", sort=False)
-            ]
+            ],
+            layout=_LOOK,
         )  # fmt: skip
         # Enough for all categories and causes.
         colours = [*qualitative.Dark24, *qualitative.Light24]
@@ -179,7 +191,7 @@ class Plots:
             ", ".join([str(row["step"]), *(f"{name} {row[name]}" for name in several)])
             for row in steps.to_dict("records")
         ]
-        figure = go.Figure()
+        figure = go.Figure(layout=_LOOK)
         known = [each for each in _STATES if steps[each].notna().any()]
         for column in known or ["dur_ns"]:
             time = steps[column].astype("float64") / _MS
@@ -221,7 +233,7 @@ class Plots:
         """
         go = _plotly()
         causes = self.run.idle_profile(by=("group", "cause"))
-        figure = go.Figure()
+        figure = go.Figure(layout=_LOOK)
         for group, rows in causes.groupby("group", sort=False, observed=True):
             figure.add_bar(
                 x=rows["time_ns"] / _MS, y=rows["cause"].astype(str), name=str(group),
@@ -414,7 +426,8 @@ def heat_map(go: Any, job: JobOfRanks, measure: str) -> Figure:
         go.Heatmap(
             z=field, x=found["steps"], y=labels, colorscale="Blues", colorbar={"title": "ms"},
             hovertemplate="%{y}, step %{x}: %{z:.6f} ms<extra></extra>",
-        )
+        ),
+        layout=_LOOK,
     )  # fmt: skip
     said = "<br>".join(escape(text) for text in answers(job)[:3])
     figure.update_layout(title=f"{measure.removesuffix('_ns')} by rank and step<br>{said}")
@@ -431,7 +444,7 @@ def bars_of_parts(go: Any, job: JobOfRanks) -> Figure:
     """
     _check(job)
     ranks = by_rank(job)
-    figure = go.Figure()
+    figure = go.Figure(layout=_LOOK)
     names = [f"rank {rank}" for rank in ranks["rank"]]
     for part in PARTS:
         time = ranks[f"{part}_ns"].astype("float64") / _MS

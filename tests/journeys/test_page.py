@@ -26,9 +26,17 @@ def test_every_tab_of_the_page_opens_without_an_error(walk: Walk, chromium: Brow
     for at in range(tabs.count()):
         tabs.nth(at).click()
         seen[tabs.nth(at).inner_text()] = opened.page.locator("#panel").inner_text()
+    opened.turn_to("Overview")
+    opened.page.locator(".term", has_text="MFU").first.focus()
+    meaning = opened.page.locator("#gloss").inner_text()
+    opened.turn_to("Timeline")
+    opened.page.get_by_role("button", name="Zoom in").click()
+    zoomed = opened.fragment
     opened.page.context.close()
 
     assert opened.faults == []
+    assert "FLOPs of the model" in meaning
+    assert int(zoomed["to"]) > int(zoomed["from"]) > 0
     assert len(seen) >= 5
     assert all(text.strip() for text in seen.values())
     assert any(ops[0]["op"] in text for text in seen.values())

@@ -76,6 +76,22 @@ def test_the_roofline_has_a_dot_for_each_signature_that_is_known(rn50: Run) -> N
     assert all(each.y[0] == pytest.approx(each.x[0] * 0.9) for each in roofs)
 
 
+def test_figures_lie_on_the_notebook_s_own_colour_and_are_read_on_any(rn50: Run) -> None:
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    plot = rn50.plot
+    for figure in (plot.roofline(), plot.timeline(), plot.steps(), plot.idle()):
+        assert figure.layout.paper_bgcolor.endswith(" 0)")
+        assert figure.layout.plot_bgcolor.endswith(" 0)")
+        text = light(figure.layout.font.color)
+        for ground in ("#ffffff", "#111111"):
+            lighter, darker = sorted((text, light(ground)), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4
+
+
 def test_steps_are_those_of_the_run(rn50: Run) -> None:
     figure = rn50.plot.steps()
 

@@ -41,10 +41,10 @@ export function base() {
 export function axis(more = {}) {
   return {
     axisLine: { lineStyle: { color: color("--muted") } },
-    axisLabel: { color: color("--text"), hideOverlap: true },
     nameTextStyle: { color: color("--text") },
     splitLine: { lineStyle: { color: color("--line") } },
     ...more,
+    axisLabel: { color: color("--text"), hideOverlap: true, ...more.axisLabel },
   };
 }
 

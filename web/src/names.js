@@ -3,8 +3,10 @@ import { clean, shown } from "./text.js";
 
 const CUT = "\u2026";
 /** How many letters of the beginning are kept at least, and how far a cut moves to a separator. */
-const HEAD = 4;
+const HEAD = 8;
 const NEAR = 14;
+/** How many times its room a label may take, before what tells it apart is cut too. */
+const MORE = 2;
 
 const backwards = (text) => [...text].reverse().join("");
 
@@ -49,10 +51,11 @@ function label(text, room, begin, end) {
     return joined(text, room - 1 - tail, tail);
   }
   if (begin <= most) return joined(text, begin, room - 1 - begin);
-  // The difference is in the middle.
+  // The difference is further in: a line or two more, or what is around it alone.
+  if (Math.min(begin, end) <= MORE * room) return end <= begin ? joined(text, HEAD, end) : joined(text, begin, 2 * HEAD);
   const around = room - 2 * HEAD - 2;
-  const from = Math.max(HEAD, begin - Math.ceil(around / 2));
-  return `${clean(text.slice(0, HEAD))}${CUT}${joined(text.slice(from, from + around) + text.slice(-HEAD), around, HEAD)}`;
+  const from = Math.max(HEAD, Math.min(begin - Math.ceil(around / 2), text.length - HEAD - around));
+  return `${clean(text.slice(0, HEAD))}${CUT}${clean(text.slice(from, from + around))}${CUT}${clean(text.slice(-HEAD))}`;
 }
 
 /**
@@ -63,7 +66,7 @@ export function labelsOf(texts, room) {
   const all = [...new Set(texts)];
   const begins = lengths(all);
   const ends = lengths(all.map(backwards));
-  const made = new Map(all.map((text) => [text, label(text, Math.max(12, room), begins.get(text), ends.get(backwards(text)))]));
+  const made = new Map(all.map((text) => [text, label(text, Math.max(24, room), begins.get(text), ends.get(backwards(text)))]));
   unlike(made, shown);
   const count = new Map();
   unlike(made, (text, same) => {

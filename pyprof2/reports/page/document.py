@@ -115,7 +115,8 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
     zero = zeros(run)
     parts: dict[str, Callable[[], Any]] = {
         "meta": lambda: _meta(run, query, zero),
-        "heading": lambda: heading_of(run),
+        "memory": lambda: memory_of(run, zero),
+        "heading": lambda: heading_of(run, document["memory"]),
         "steps": lambda: steps_of(run, zero, apart),
         "parts": lambda: parts_of(run, zero, apart),
         "whole": lambda: whole_of(run),
@@ -128,7 +129,6 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         "idle": lambda: idle_of(run, apart),
         "timeline": lambda: timeline_of(run, zero),
         "lines": lambda: lines_of(run),
-        "memory": lambda: memory_of(run, zero),
         "serving": lambda: serving_of(run, zero, query.model, query.tp),
         "elsewhere": lambda: elsewhere_of(run),
         "job": lambda: job_of(run, query.input),

@@ -13,6 +13,8 @@ from pyprof2.recording import int_column
 from pyprof2.reports.page.values import table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
     from pyprof2.analysis.intervals import Int
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS: Final = 2000
 MOST_LIVE: Final = 500
+_MOST_CATEGORIES: Final = 5
 _PER_STRETCH: Final = 4
 _AXES: Final = ("op", "layer", "line", "category", "certainty")
 _NOT_KNOWN: Final = ["(no op)", "(no layer)", *LINELESS]
@@ -41,6 +44,7 @@ def _device(run: Run, curve: MemoryCurve, live: pd.DataFrame, zero: int) -> dict
     kept = shown_events(time, allocated)
     reserved = int_column(curve.events, "reserved_bytes", NO_NUMBER)[kept]
     peak = curve.peak
+    at_peak = _of(curve, live)
     return {
         "rank": curve.rank,
         "device": curve.device,
@@ -53,16 +57,26 @@ def _device(run: Run, curve: MemoryCurve, live: pd.DataFrame, zero: int) -> dict
         "peak": {
             "t_ns": None if peak < 0 else int(time[peak]),
             "allocated": curve.over_base(peak) + (curve.base or 0),
-            "live": _live(run, of_curve(curve, live)),
+            "categories": list(_categories(at_peak)),
+            "live": _live(run, at_peak),
         },
     }
 
 
-def of_curve(curve: MemoryCurve, live: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of live blocks that are of the device of a curve."""
+def _of(curve: MemoryCurve, live: pd.DataFrame) -> pd.DataFrame:
     same = (live["rank"] == curve.rank) & (live["device_type"].astype("str") == curve.device_type)
     device = live["device"].isna() if curve.device is None else live["device"] == curve.device
     return live[same & device.fillna(value=False)]
+
+
+def _categories(live: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Give the bytes of the largest categories, and of all others."""
+    sums = live.groupby(live["category"].astype(str))["bytes"].sum()
+    sums = sums.sort_values(ascending=False, kind="stable")
+    sizes = [*sums.head(_MOST_CATEGORIES).items(), ("others", sums[_MOST_CATEGORIES:].sum())]
+    for name, size in sizes:
+        if size > 0:
+            yield {"name": str(name).replace("_", " "), "bytes": int(size)}
 
 
 def _live(run: Run, rows: pd.DataFrame) -> dict[str, Any]:

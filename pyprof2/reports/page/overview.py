@@ -18,7 +18,6 @@ from pyprof2.reports.heading import (
     share_of_peak,
     step_numbers,
 )
-from pyprof2.reports.page.memory import of_curve
 from pyprof2.reports.page.values import records
 from pyprof2.units import byte_unit, format_rate
 
@@ -29,18 +28,21 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 1 << 16
 _STAKES: Final = {"at_stake_lo_ns": "lo_ns", "at_stake_hi_ns": "hi_ns"}
-_PARTS: Final = 5
-"""How many categories of memory a tile names."""
 _DOCS: Final = "advice.html#advice-"
 
 
-def heading_of(run: Run) -> dict[str, Any]:
-    """Return one sentence on the recording, and the lines that `prof` prints above its tables."""
+def heading_of(run: Run, memory: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return one sentence on the recording, tiles, and the lines that `prof` prints above tables.
+
+    Args:
+        run: the run.
+        memory: what `memory_of` returns of it.
+    """
     said = sentence(run, disturbances(run.advise()))
-    return {"sentence": said, "figures": list(tiles(run)), "lines": heading(run, _WIDE)}
+    return {"sentence": said, "figures": list(_tiles(run, memory)), "lines": heading(run, _WIDE)}
 
 
-def tiles(run: Run) -> Iterator[dict[str, Any]]:
+def _tiles(run: Run, memory: list[dict[str, Any]] | None) -> Iterator[dict[str, Any]]:
     """Give the numbers that a recording is judged by; `parts` is null but of the memory."""
     for each in figures(run):
         # Copies are work too: kernels alone stand beside it.
@@ -50,7 +52,7 @@ def tiles(run: Run) -> Iterator[dict[str, Any]]:
     value = None if mfu is None else share_of_peak(run, mfu)
     note = "of what the device can do at its peak" if value else "no peak or no FLOPs are known"
     yield Figure("MFU", value, note)._asdict() | {"parts": None}
-    yield _memory_peak(run)
+    yield _memory_peak(memory)
 
 
 def _busy(run: Run, kernels: Figure) -> Figure:
@@ -64,28 +66,22 @@ def _busy(run: Run, kernels: Figure) -> Figure:
     return Figure("GPU busy", f"{format_rate(share)} %", place + (alone if kernels.value else ""))
 
 
-def _memory_peak(run: Run) -> dict[str, Any]:
-    """Return the largest peak of a device, and what it is made of."""
-    found = run.memory_by_device()
-    curves = [curve for curve in found.curves if curve.peak >= 0]
+def _memory_peak(memory: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return the largest peak of a device, and the categories of the blocks that were live then."""
+    curves = [curve for curve in memory or [] if curve["peak"] is not None]
     if not curves:
         none = Figure("memory peak", None, "no allocation was recorded")
         return none._asdict() | {"parts": None}
-    most = max(curves, key=lambda curve: curve.over_base(curve.peak) + (curve.base or 0))
-    peak = most.over_base(most.peak) + (most.base or 0)
-    live = of_curve(most, found.rows(("category",), "peak"))
-    sums = live.groupby(live["category"].astype(str))["bytes"].sum()
-    sums = sums[sums > 0].sort_values(ascending=False, kind="stable")
-    sizes = [*sums.head(_PARTS).items(), ("others", sums.iloc[_PARTS:].sum())]
-    parts = [
-        {"name": str(name).replace("_", " "), "bytes": int(size)} for name, size in sizes if size
-    ]
-    least = "" if most.base is not None else "at least "
-    unit = byte_unit(peak)
-    value = f"{least}{format_rate(peak / unit.size)} {unit.label}"
-    place = f"rank {most.rank}" + ("" if most.device is None else f", device {most.device}")
-    note = f"allocated at one time: {place}"
-    return Figure("memory peak", value, note)._asdict() | {"parts": parts}
+    most = max(curves, key=lambda curve: curve["peak"]["allocated"])
+    unit = byte_unit(most["peak"]["allocated"])
+    size = f"{format_rate(most['peak']['allocated'] / unit.size)} {unit.label}"
+    place = "" if most["device"] is None else f", device {most['device']}"
+    found = Figure(
+        "memory peak",
+        size if most["base"] is not None else f"at least {size}",
+        f"allocated at one time: rank {most['rank']}{place}",
+    )
+    return found._asdict() | {"parts": most["peak"]["categories"]}
 
 
 def findings_of(run: Run) -> list[dict[str, Any]]:

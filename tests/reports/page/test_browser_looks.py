@@ -174,9 +174,17 @@ def test_every_column_has_one_unit(open_page: Open, reported: Reported) -> None:
             n for n in numbers if not re.fullmatch(r"(<?-?[\d.,]+|[–-]|yes|no)?( to [\d.]+)?", n)
         ]
         assert [n for n in odd_ones if n != "recorded"] == [], title
-    opened.turn_to("Overview")
-    units = opened.page.locator("#panel section:first-of-type .legend li").all_inner_texts()
-    assert len({text.split()[-1] for text in units if text.split()[-1] in {"us", "ms", "s"}}) == 1
+
+
+def test_the_parts_of_a_step_have_one_unit(
+    open_page: Open, real_page: Callable[[str], Path]
+) -> None:
+    opened = open_page(real_page(DETECTOR), "page=overview")
+
+    parts = opened.page.locator("#panel .parts .legend li").all_inner_texts()
+    assert len(parts) > 8
+    # From 620 ms of data loading to 96 us of launch latency.
+    assert {text.split()[-1] for text in parts} == {"ms"}
 
 
 # --- the time line
@@ -263,7 +271,9 @@ def test_zoom_leads_to_single_kernels(
     opened.page.mouse.move(box["x"] + middle, box["y"] + 4 + (row + 0.8) * height)
     text = opened.page.locator(".tip").inner_text()
 
-    assert "merged" not in text
+    # Each box of the stream is one kernel or copy.
+    assert set(window["tracks"][row]["boxes"]["count"]) == {1}
+    assert not {"merged", "activities"} & set(text.split())
     assert f"{length / 1000:.3f} us" in text
     assert text.split("\n")[0].split("…")[0][:12] in least["kernel_short"]
 

@@ -84,7 +84,7 @@ function option(drawn, [before, after]) {
       ...base().tooltip,
       formatter: ({ dataIndex: at, name }) => tip(name, [["time", text({ dataIndex: at })], ...(at > 0 && at <= drawn.length ? [["of the step of A", percent((100 * drawn[at - 1].delta_ns) / before)], ...(drawn[at - 1].verdict ? [["which is", drawn[at - 1].verdict]] : [])] : [])]),
     },
-    xAxis: axisOf({ type: "value", min: floor, name: floor ? `${unit.label}, from ${shortTime(Math.round(floor))}` : unit.label, nameLocation: "middle", nameGap: 24, axisLabel: { color: color("--text"), formatter: (ns) => String(Math.round((ns / unit.size) * 1000) / 1000) } }),
+    xAxis: axisOf({ type: "value", min: floor, name: floor ? `${unit.label}, from ${shortTime(Math.round(floor))}` : unit.label, nameLocation: "middle", nameGap: 24, axisLabel: { formatter: (ns) => String(Math.round((ns / unit.size) * 1000) / 1000) } }),
     yAxis: axisOf({ type: "category", data: names.map(shown), inverse: true }),
     series: [
       { type: "bar", stack: "terms", silent: true, itemStyle: { color: "transparent" }, data: below },

@@ -56,8 +56,8 @@ function option(curve) {
     ...base(),
     legend: { textStyle: { color: color("--text") }, top: 0 },
     grid: { left: 8, right: 24, top: 32, bottom: 48, containLabel: true },
-    xAxis: axis({ type: "value", min: "dataMin", max: "dataMax", axisLabel: { color: color("--text"), hideOverlap: true, formatter: form } }),
-    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => `${rate(value / unit.size)} ${unit.label}` } }),
+    xAxis: axis({ type: "value", min: "dataMin", max: "dataMax", axisLabel: { formatter: form } }),
+    yAxis: axis({ type: "value", axisLabel: { formatter: (value) => `${rate(value / unit.size)} ${unit.label}` } }),
     dataZoom: [slider({ labelFormatter: form })],
     tooltip: { ...base().tooltip, trigger: "axis", formatter: (found) => tip(time(found[0].value[0]), found.map(({ seriesName, value }) => [seriesName, quantity(value[1], byteUnit)])) },
     series: all,
@@ -76,9 +76,9 @@ function peak(host, app, { peak: found }) {
   app.view = showTable(host, app, {
     label: "Memory at the peak",
     columns: [
-      { name: "op", text: true }, { name: "layer", text: true }, { name: "source", text: true },
+      { name: "op", text: true }, { name: "bytes" }, { name: "count", help: "allocations" },
+      { name: "layer", text: true }, { name: "source", text: true },
       { name: "category", text: true }, { name: "certainty", text: true, help: "of the category" },
-      { name: "count", help: "allocations" }, { name: "bytes" },
     ],
     rows: live.records().map((row, index) => ({ ...row, _index: index })),
     sort: "bytes",

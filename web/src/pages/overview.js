@@ -17,8 +17,7 @@ function render(host, app) {
   host.append(el("h2", { class: "sentence" }, multiline(first)), ...more.map((line) => el("p", { class: line === heading.sentence ? "lead" : "blame" }, multiline(line))));
   if (heading.figures.length) host.append(el("dl", { class: "tiles" }, ...heading.figures.map(tile)));
   // The sentence and the tiles are not repeated.
-  const ofTiles = (line) => line.split(" | ").filter((part) => heading.figures.some(({ name }) => part.startsWith(name)));
-  const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || line.startsWith(heading.figures[0]?.name) || ofTiles(line).length > 1;
+  const isTold = (line) => heading.sentence.includes(line.split(";")[0]) || ["GPU utilization", ...heading.figures.map(({ name }) => name)].some((name) => line.startsWith(name));
   const lines = heading.lines.filter((line) => !isTold(line));
   host.append(el("ul", { class: "heading" }, ...lines.map((line) => el("li", {}, ...explained(multiline(line))))));
   const hasSteps = app.table("parts").rows > 0;
@@ -190,7 +189,7 @@ function stepOption(app, steps) {
     ...base(),
     grid: { left: 8, right: 8, top: 24, bottom: 8, containLabel: true },
     xAxis: axis({ type: "category", data: steps.map(({ step }) => String(step ?? NULL)) }),
-    yAxis: axis({ type: "value", axisLabel: { color: color("--text"), formatter: (value) => `${unit.form(value)} ${unit.label}` } }),
+    yAxis: axis({ type: "value", axisLabel: { formatter: (value) => `${unit.form(value)} ${unit.label}` } }),
     series: [
       bar("busy", "--busy", (step) => (isBusy(step) ? step.busy_ns : step.window_ns)),
       bar("idle", "--idle", (step) => (isBusy(step) ? step.window_ns - step.busy_ns : 0)),

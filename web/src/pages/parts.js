@@ -1,7 +1,7 @@
 // One bar of a step: what the device did in it, and why it did nothing.
 import { el, shown } from "../text.js";
 import { explained } from "../glossary.js";
-import { rate, time, timeUnit } from "../units.js";
+import { rate, time, timeScale } from "../units.js";
 
 const TONES = {
   compute_matrix: "--matrix",
@@ -44,7 +44,7 @@ export function partBar(app, parts, windows, words) {
   const shownParts = [...busy, ...idle].filter(({ time_ns }) => time_ns > 0);
   let place = 0;
   const toned = shownParts.map((part) => ({ ...part, tone: toneOf(part.part, part.part.startsWith(IDLE) ? place++ : 0) }));
-  const unit = timeUnit(Math.max(0, ...toned.map(({ time_ns }) => time_ns / windows)));
+  const unit = timeScale(Math.max(0, ...toned.map(({ time_ns }) => time_ns / windows)));
   const entry = (part) => entryOf(part, whole, windows, unit, app.doc.meta.causes);
   return el("div", { class: "parts" },
     el("p", { class: "hint" }, `${words}: ${time(Math.round(whole / windows))}`),

@@ -72,7 +72,7 @@ function option(steps, names) {
   return {
     ...base(),
     grid: { left: 16 + Math.max(...names.map((name) => textWidth(name))), right: 24, top: 8, bottom: 68 },
-    xAxis: axis({ type: "value", min: 0, max: to - from, axisLabel: { color: color("--text"), hideOverlap: true, formatter: form } }),
+    xAxis: axis({ type: "value", min: 0, max: to - from, axisLabel: { formatter: form } }),
     yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false } }),
     dataZoom: [slider({ filterMode: "weakFilter", labelFormatter: form })],
     tooltip: { ...base().tooltip, formatter: ({ dataIndex }) => stepTip(steps[dataIndex]) },

@@ -21,7 +21,7 @@ const ORDER = ["median", "slowest", "recording", "step"];
 /** Kinds of tracks that say where the device was: pale as long as they are, filled by what was busy. */
 const SPANS = ["step", "phase", "layer"];
 const ROWS = 560;
-const ROW = { least: 24, most: 44 };
+const ROW = { least: 24, most: 72 };
 const FONT = "11px system-ui, sans-serif";
 const EDGE = { right: 16, top: 4, bottom: 72 };
 const NARROW = 26;
@@ -45,7 +45,7 @@ function render(host, app) {
     choice("window", place, windows.map((each, index) => [index, title(each)]), (value) => app.state.go({ window: value, from: null, to: null })),
     ...view.buttons()));
   host.append(el("p", { class: "hint" }, hint(app, boxes)));
-  host.append(legend(LEGEND.filter(([tone]) => boxes.some((box) => toneOf(box) === tone))));
+  host.append(legend(LEGEND.filter(([tone]) => boxes.some((box) => box._kind !== "step" && toneOf(box) === tone))));
   view.draw(host);
   table(host, app, boxes);
 }
@@ -137,7 +137,7 @@ class View {
     this.chart = chart;
     chart.on("datazoom", () => this.zoomed());
     chart.on("click", ({ dataIndex }) => enter(this.app, this.rects[dataIndex].box));
-    const watch = new ResizeObserver(() => this.repaint(box.clientWidth));
+    const watch = new ResizeObserver(() => box.clientWidth !== this.width && this.repaint(box.clientWidth));
     watch.observe(box);
     this.app.onLeave(() => watch.disconnect());
     this.app.onLeave(dispose);
@@ -168,9 +168,9 @@ class View {
     return {
       ...base(),
       grid: this.grid(width),
-      xAxis: axis({ type: "value", min: 0, max: this.length, axisLabel: { color: color("--text"), hideOverlap: true, formatter: form } }),
+      xAxis: axis({ type: "value", min: 0, max: this.length, axisLabel: { formatter: form } }),
       // Two tracks may have one short name.
-      yAxis: axis({ type: "category", data: names.map((_, index) => index), inverse: true, axisTick: { show: false }, axisLabel: { color: color("--text"), interval: 0, formatter: (index) => names[index] } }),
+      yAxis: axis({ type: "category", data: names.map((_, index) => index), inverse: true, axisTick: { show: false }, axisLabel: { interval: 0, formatter: (index) => names[index] } }),
       dataZoom: [
         { type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, startValue: this.from, endValue: this.to, minValueSpan: Math.min(CLOSEST, this.length) },
         slider({ filterMode: "none", labelFormatter: form, startValue: this.from, endValue: this.to }),
@@ -183,6 +183,7 @@ class View {
   series(width) {
     const { left, right } = this.grid(width);
     this.box.dataset.left = left;
+    this.width = width;
     const pixels = Math.max(1, width - left - right);
     this.rects = this.tracks.flatMap((boxes, track) => {
       const own = paint(boxes, this.from, this.to, pixels, toneOf);
