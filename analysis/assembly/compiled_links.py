@@ -236,9 +236,9 @@ def part_tables(recording: Recording, linked: Linked, activity_id: Int) -> Itera
         rows = [(found.op[order], activity_id[order])]
         if linked.graphs is not None:
             owned = linked.graphs.number("owned", found.node[order])
-            own = np.flatnonzero(owned >= 0)
-            for at in range(0, len(own), _SLICE):
-                some = own[at : at + _SLICE]
+            known = np.flatnonzero(owned >= 0)
+            for at in range(0, len(known), _SLICE):
+                some = known[at : at + _SLICE]
                 yield _part_rows(owned[some], linked.graphs.owners, activity_id[order][some])
     else:
         is_row = ~np.array([is_envelope(text) for text in linked.ops.names] or [True])
@@ -429,6 +429,10 @@ class CompiledLinks:
         names = linked.ops.names
         made = [called_name(names[code]) for code in linked.ops.name[calls.made[rows]].tolist()]
         known = self._by_key.get(key, self._by_key.get(None, []) if key == "None" else [])
+        if not known:
+            # Folders of the compiler say no key: the code must fit in full.
+            without = (each for each in self._by_key.get(None, ()) if each.compile_id is None)
+            known = [graph for graph in without if join(graph, made).launches]
 
         def found(region: int, backward: bool) -> tuple[CompiledGraph | None, Joined]:  # noqa: FBT001
             compile_id = calls.ids[region] if region >= 0 else None

@@ -47,7 +47,7 @@ def choose_graph(
         compile_id: that of the region around the call.
         is_backward: whether the call is inside of backward.
     """
-    if len(graphs) > 1 and compile_id is not None:
+    if compile_id is not None and len([each for each in graphs if each.compile_id]) > 1:
         graphs = [
             graph
             for graph in graphs
