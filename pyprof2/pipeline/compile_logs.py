@@ -26,7 +26,7 @@ def find_compile_logs(files: Sequence[Path], named: Path | None) -> list[Path]:
     found = find_logs(named)
     if not found:
         msg = (
-            f"{named}: no {LOG_NAME} in it; name the folder of TORCH_TRACE, or torch_compile_debug"
+            f"{named}: no {LOG_NAME} in it; name that of TORCH_TRACE, or torch_compile_debug"
         )
         raise TraceError(msg)
     return found
