@@ -145,6 +145,18 @@ def test_shares_are_by_bytes_and_add_up(run: Run, axis: str) -> None:
     }
 
 
+def test_a_kernel_of_several_layers_is_selected_by_each_of_them(run: Run) -> None:
+    rows = compiled(run)
+    several = rows[rows["kernel"].str.contains("cpp_fused_add_native_layer_norm_2")]
+
+    for layer in ("^blocks.1.norm$", "^blocks.0$"):
+        found = run.profile(by="kernel", layer=layer)
+        assert set(several["kernel_id"]) <= set(found["kernel_id"])
+        sums = run.profile(by="name", layer=layer)
+        assert sums["time_ns"].sum() == found["dur_ns"].sum()
+    assert set(several["kernel_id"]).isdisjoint(run.profile(by="kernel", layer="up")["kernel_id"])
+
+
 def test_layers_that_are_one_at_a_depth_are_no_set(run: Run) -> None:
     found = run.profile(by="layer", depth=1)
 
