@@ -161,7 +161,7 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
     for name, pattern in {"layer": layer, "op": op, "kernel": kernel, "range": range}.items():
         if pattern is not None:
             search = compile_pattern(pattern).search
-            # What has several layers or ops fits where one of them does.
+            # One with several layers or ops fits where one of them does.
             keep &= key(name).where(lambda text, s=search: any(map(s, split_owners(text))))  # type: ignore[misc]
     wanted: Collection[Any] | None
     for name, wanted in (("direction", direction), ("category", category), ("stream", stream)):
