@@ -43,6 +43,7 @@ _MAPS: Final = ("inductor_provenance_tracking_node_mappings",)
 _STACKS: Final = "inductor_provenance_tracking_kernel_stack_traces"
 _FRAME: Final = re.compile(r'File "(.+?)", line (\d+), in .*')
 _OLD_MAP: Final = "inductor_triton_kernel_to_post_grad_nodes"
+_CODE_FILE: Final = "output_code.py"
 _BROKE: Final = re.compile(r"Graph break in user code at (\S.*:\d+)")
 _CACHE: Final = re.compile(r"fx_graph_cache_(miss|hit|bypass)")
 
@@ -74,11 +75,19 @@ class _Logged:
 
 
 def find_logs(folder: Path) -> list[Path]:
-    """Return the logs in a folder, and in those directly in it; a file is one itself."""
+    """Return the logs in a folder, and in those directly in it; a file is one itself.
+
+    Where `TORCH_COMPILE_DEBUG` wrote folders and no log, these: one for each graph.
+    """
     if folder.is_file():
         return [folder]
     inside = [each for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
-    return sorted(path for each in (folder, *inside) for path in each.glob(LOG_NAME))
+    places = [folder, *inside, *(each / "tlparse" for each in inside)]
+    logs = sorted(path for each in places for path in each.glob(LOG_NAME))
+    if logs:
+        return logs
+    patterns = [f"{start}torchinductor/model_*/{_CODE_FILE}" for start in ("", "*/", "*/*/")]
+    return sorted({path.parent for each in patterns for path in folder.glob(each)})
 
 
 class CompileLog(NamedTuple):
@@ -94,7 +103,7 @@ class CompileLog(NamedTuple):
 
 
 def read_log(path: Path) -> CompileLog:
-    """Return what was compiled, and why not as one graph.
+    """Return what was compiled, and why not as one graph; of a folder of a graph that one.
 
     Raises:
         TraceError: the file cannot be read, or is no such log.
@@ -102,6 +111,8 @@ def read_log(path: Path) -> CompileLog:
     compilations: dict[tuple[int | None, str], _Compilation] = {}
     events: list[tuple[int | None, CompileEvent]] = []
     count = 0
+    if path.is_dir():
+        return CompileLog([(None, _read_folder(path))], [])
     try:
         for record, payload in _records(path):
             count += 1
@@ -125,6 +136,28 @@ def read_log(path: Path) -> CompileLog:
         for each in found.graphs
     ]
     return CompileLog(graphs, events)
+
+
+def _read_folder(path: Path) -> CompiledGraph:
+    """Return the graph that a folder of `TORCH_COMPILE_DEBUG` is of.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    texts = {}
+    for name in (_CODE_FILE, "fx_graph_transformed.py", f"{_MAPS[0]}.json"):
+        file = path / name
+        try:
+            found = file.is_file() and file.stat().st_size <= _PAYLOAD_MAX
+            texts[name] = file.read_text("utf-8", "replace") if found else ""
+        except OSError as error:
+            msg = f"{file}: {error.strerror or error}"
+            raise TraceError(msg) from error
+    code, graph, maps = texts.values()
+    kernels = _lists(_dict(maps).get("cppCodeToPost"))
+    is_backward = "_backward_" in path.name
+    logged = _Logged(code, graph, str(path / _CODE_FILE), {}, is_backward, kernels=kernels)
+    return _graph(logged, None)
 
 
 def _event(record: dict[str, Any], payload: str) -> CompileEvent | None:
@@ -247,7 +280,7 @@ def _nodes(text: str) -> dict[str, tuple[str | None, str, re.Match[str]]]:
     return found
 
 
-def _graph(logged: _Logged, compile_id: str) -> CompiledGraph:
+def _graph(logged: _Logged, compile_id: str | None) -> CompiledGraph:
     # A list for a name says nothing of the calls of that name when there are several.
     listed = {
         name: nodes

@@ -199,7 +199,7 @@ def _op_columns(linked: Linked, found: LinkedActivities) -> dict[str, Any]:
         "op": text_array(_or_of_node(linked, found, "op", op_names(linked, op))),
         "recompute": pa.array(recompute > 0, mask=recompute == NO_ID),
         **{name: int_array(values, NO_ID) for name, values in numbers.items()},
-        **shared_columns(linked, op),
+        **shared_columns(linked, op, found.node),
     }
 
 

@@ -17,12 +17,13 @@ import pyarrow as pa
 from pyprof2.analysis.axes import OWNED, join_owners
 from pyprof2.analysis.compiled.calls import called_name, find_calls
 from pyprof2.analysis.compiled.costs import SIZES_FROM, GraphWork, bound_sizes, has_open_sizes
-from pyprof2.analysis.compiled.joining import Joined, choose_graph, is_written, join
+from pyprof2.analysis.compiled.joining import NO_GRAPH, Joined, choose_graph, is_written, join
+from pyprof2.analysis.compiled.replays import launches_replayed
 from pyprof2.analysis.costs import Cost, Estimate
 from pyprof2.analysis.graphs.sequences import group_equal, mixed, ordered_hashes
 from pyprof2.analysis.linking.ops import DIRECTIONS, is_envelope
 from pyprof2.analysis.linking.stacks import choose_lines
-from pyprof2.columns import int_array, lookup, text_array
+from pyprof2.columns import int_array, lookup, merge_texts, text_array
 from pyprof2.recording import TextCodes
 
 if TYPE_CHECKING:
@@ -133,11 +134,13 @@ class CompiledOps:
         owned: of each op a code into `each`; -1: it is not of compiled code.
         each: distinct findings.
         first_row: how many rows of calls of ops there are in the windows before.
+        replays: explains the graphs of the device that calls replay.
     """
 
     owned: Int
     each: Sequence[_Owned]
     first_row: int
+    replays: _Replays
 
     def text(self, name: str, op: Int) -> TextColumn:
         """Return the one `op`, `layer` or `source` of ops by position."""
@@ -164,38 +167,49 @@ class CompiledOps:
 
     def parts(self, op: Int, kernel_id: Int) -> pa.Table:
         """Return the rows of `kernel_parts` of kernels by their ops."""
-        owned = lookup(self.owned, op, -1)
-        count = np.array([*(len(each.parts) for each in self.each), 0])
-        first = np.cumsum(count) - count
-        length = count[owned]
-        begin = np.cumsum(length) - length
-        row = (
-            np.arange(int(length.sum()))
-            - np.repeat(begin, length)
-            + np.repeat(first[owned], length)
-        )
-        every = [part for each in self.each for part in each.parts]
-        columns: dict[str, Any] = {"kernel_id": pa.array(np.repeat(kernel_id, length))}
-        for name in _TEXTS:
-            codes = TextCodes()
-            values = [getattr(part, name) for part in every]
-            code = np.array([-1 if v is None else codes[v] for v in values] or [-1], np.int64)
-            columns[name] = text_array((code[row], list(codes)))
-        for name in ("flops", "bytes"):
-            counts = [getattr(part, name) for part in every]
-            known = np.array([-1 if count is None else count for count in counts] or [-1])
-            columns[name] = int_array(known[row], -1)
-        again = np.array([-1 if p.recompute is None else p.recompute for p in every] or [-1])[row]
-        columns["recompute"] = pa.array(again > 0, mask=again < 0)
-        return pa.table(columns)
+        return _part_rows(lookup(self.owned, op, -1), self.each, kernel_id)
 
 
-def shared_columns(linked: Linked, op: Int) -> dict[str, pa.Array]:
-    """Return the columns of what ops of compiled code have several of; none without such code."""
-    compiled = linked.compiled
+def _part_rows(owned: Int, found: Sequence[_Owned], kernel_id: Int) -> pa.Table:
+    """Return the rows of `kernel_parts` of kernels by codes of what is known of them."""
+    count = np.array([*(len(each.parts) for each in found), 0])
+    first = np.cumsum(count) - count
+    length = count[owned]
+    begin = np.cumsum(length) - length
+    row = np.arange(int(length.sum())) - np.repeat(begin, length) + np.repeat(first[owned], length)
+    every = [part for each in found for part in each.parts]
+    columns: dict[str, Any] = {"kernel_id": pa.array(np.repeat(kernel_id, length))}
+    for name in _TEXTS:
+        codes = TextCodes()
+        values = [getattr(part, name) for part in every]
+        code = np.array([-1 if v is None else codes[v] for v in values] or [-1], np.int64)
+        columns[name] = text_array((code[row], list(codes)))
+    for name in ("flops", "bytes"):
+        counts = [getattr(part, name) for part in every]
+        known = np.array([-1 if count is None else count for count in counts] or [-1])
+        columns[name] = int_array(known[row], -1)
+    again = np.array([-1 if p.recompute is None else p.recompute for p in every] or [-1])[row]
+    columns["recompute"] = pa.array(again > 0, mask=again < 0)
+    return pa.table(columns)
+
+
+def shared_columns(linked: Linked, op: Int, node: Int | None = None) -> dict[str, pa.Array]:
+    """Return the columns of what kernels of compiled code have several of; none without such code.
+
+    Args:
+        linked: what is known of the window.
+        op: of each kernel.
+        node: of each of a replay its row of `graph_nodes`.
+    """
+    compiled, graphs = linked.compiled, linked.graphs
     if compiled is None:
         return {}
-    return {f"shared_{name}": text_array(compiled.several(name, op)) for name in OWNED}
+    columns = {name: compiled.several(name, op) for name in OWNED}
+    if graphs is not None and node is not None:
+        for name in OWNED:
+            words = [join_owners(each.all(name)) for each in graphs.owners]
+            columns[name] = merge_texts((graphs.number("owned", node), words), columns[name])
+    return {f"shared_{name}": text_array(column) for name, column in columns.items()}
 
 
 def op_names(linked: Linked, op: Int) -> TextColumn:
@@ -220,6 +234,12 @@ def part_tables(recording: Recording, linked: Linked, activity_id: Int) -> Itera
     if recording.spool.counts["activities"]:
         order = np.argsort(activity_id, kind="stable")
         rows = [(found.op[order], activity_id[order])]
+        if linked.graphs is not None:
+            owned = linked.graphs.number("owned", found.node[order])
+            known = np.flatnonzero(owned >= 0)
+            for at in range(0, len(known), _SLICE):
+                some = known[at : at + _SLICE]
+                yield _part_rows(owned[some], linked.graphs.owners, activity_id[order][some])
     else:
         is_row = ~np.array([is_envelope(text) for text in linked.ops.names] or [True])
         op = np.flatnonzero(is_row[linked.ops.name])
@@ -228,6 +248,60 @@ def part_tables(recording: Recording, linked: Linked, activity_id: Int) -> Itera
         for at in range(0, len(op), _SLICE):
             own = slice(at, at + _SLICE)
             yield compiled.parts(op[own], kernel_id[own])
+
+
+class _Replays(NamedTuple):
+    """Explains the kernels of graphs of the device that calls of compiled graphs replay.
+
+    Attributes:
+        links: of the recording.
+        graphs: of each launch the graph whose call it is in; None: it is in none.
+        linked, shared, root: what is known of the window, and of the recording.
+        found: what was explained, by graph, layer and stack of the call, and names.
+    """
+
+    links: CompiledLinks
+    graphs: Sequence[CompiledGraph | None]
+    linked: Linked
+    shared: SharedFindings
+    root: str | None
+    found: dict[Any, list[_Owned] | str]
+
+    def kind(self, launch: int) -> tuple[int, int, int] | None:
+        """Return what decides on the work of a replay, beside its names; None: nothing is known."""
+        graph, op = self.graphs[launch], int(self.linked.launches.op[launch])
+        if graph is None or graph.launches is None:
+            return None
+        layer = int(self.linked.layer[0][op]) if op >= 0 else -1
+        return id(graph), layer, int(self.linked.stack[op]) if op >= 0 else -1
+
+    def note(self, launch: int) -> str:
+        """Return how the kernels of a replay are found."""
+        graph = self.graphs[launch]
+        count = len(graph.launches or ()) if graph is not None else 0
+        return f"{count:,} launches of the compiled graph's code, by names"
+
+    def explain(self, launch: int, names: tuple[str, ...]) -> list[_Owned] | str:
+        """Return what the kernels of a replay do the work of, or why that is not known."""
+        key = (self.kind(launch), names)
+        if key not in self.found:
+            self.found[key] = self._explained(launch, names)
+        return self.found[key]
+
+    def _explained(self, launch: int, names: tuple[str, ...]) -> list[_Owned] | str:
+        graph, kind = self.graphs[launch], self.kind(launch)
+        if graph is None or kind is None:
+            return NO_GRAPH
+        places = launches_replayed(graph.launches or (), names)
+        if isinstance(places, str):
+            return places
+        distinct = list(dict.fromkeys(each for each in places if each))
+        about = (self.note(launch), *kind[1:])
+        found = [
+            self.links.together(graph, each, about, self.linked, self.shared) for each in distinct
+        ]
+        owned = dict(zip(distinct, _with_sources(found, self.shared, self.root), strict=True))
+        return [owned.get(each, _NOTHING) for each in places]
 
 
 class CompiledLinks:
@@ -253,18 +327,20 @@ class CompiledLinks:
         first_row = self._row
         is_row = ~np.array([is_envelope(text) for text in linked.ops.names] or [True])
         self._row += int(is_row[linked.ops.name].sum())
-        calls = find_calls(recording, linked.threads, linked.ops, linked.pairs)
+        calls = find_calls(recording, linked)
         if calls is None:
             return linked
-        owned, keys = self._owned(linked, calls, shared)
+        owned, keys, called = self._owned(linked, calls, shared)
         explained = [self._explained(key, linked, shared) for key in keys]
         each = _with_sources(explained, shared, root)
-        return _applied(linked, CompiledOps(owned, each, first_row), shared)
+        graphs = [called[at] if at >= 0 else None for at in calls.launch.tolist()]
+        replays = _Replays(self, graphs, linked, shared, root, {})
+        return _applied(linked, CompiledOps(owned, each, first_row, replays), shared)
 
     def _owned(
         self, linked: Linked, calls: GraphCalls, shared: SharedFindings
-    ) -> tuple[Int, list[_Key]]:
-        """Return of each op the number of what it is in its place, and these."""
+    ) -> tuple[Int, list[_Key], list[CompiledGraph | None]]:
+        """Return of each op the number of what it is in its place, these, and calls' graphs."""
         kinds = [self._joined(linked, calls, kind) for kind in range(len(calls.example))]
         # Calls of one key may be of several graphs, by the region around them.
         graphs: list[CompiledGraph] = []
@@ -273,12 +349,18 @@ class CompiledLinks:
         notes = TextCodes()
         note = np.full(len(calls.made), -1)
         found = TextCodes()
+        called: list[CompiledGraph | None] = [None] * len(calls.key)
         region = np.stack((calls.kind, calls.compile_id, calls.is_backward.astype(np.int64)))
         pairs, at = np.unique(region, axis=1, return_inverse=True)
         at = at.reshape(-1)
         for number, (kind, region_id, backward) in enumerate(pairs.T.tolist()):
             graph, joined = kinds[kind](region_id, bool(backward))
             own = np.flatnonzero(at == number)
+            for call in own.tolist():
+                called[call] = graph
+            if not joined.launches:
+                # Replays are looked for by their kernels.
+                self.facts[False, joined.note] -= int(calls.replays[own].sum())
             rows = (calls.first[own][:, None] + np.arange(calls.length[own[0]])).reshape(-1)
             self.facts[bool(joined.launches), joined.note] += len(own)
             note[rows] = notes[joined.note]
@@ -303,7 +385,7 @@ class CompiledLinks:
             )
             for g, launch, text, layer, stack, at, called in distinct.T.tolist()
         ]  # fmt: skip
-        return owned, keys
+        return owned, keys, called
 
     @staticmethod
     def _bound(
@@ -347,6 +429,10 @@ class CompiledLinks:
         names = linked.ops.names
         made = [called_name(names[code]) for code in linked.ops.name[calls.made[rows]].tolist()]
         known = self._by_key.get(key, self._by_key.get(None, []) if key == "None" else [])
+        if not known:
+            # Folders of the compiler say no key: the code must fit in full.
+            without = (each for each in self._by_key.get(None, ()) if each.compile_id is None)
+            known = [graph for graph in without if join(graph, made).launches]
 
         def found(region: int, backward: bool) -> tuple[CompiledGraph | None, Joined]:  # noqa: FBT001
             compile_id = calls.ids[region] if region >= 0 else None
@@ -356,6 +442,41 @@ class CompiledLinks:
             return graph, join(graph, made)
 
         return found
+
+    def together(
+        self,
+        graph: CompiledGraph,
+        places: Sequence[int],
+        about: tuple[str, int, int],
+        linked: Linked,
+        shared: SharedFindings,
+    ) -> tuple[_Owned, tuple[_PartPlace, ...]]:
+        """Return what is known of a kernel of a replay that is one of some launches.
+
+        Args:
+            graph: whose code it is.
+            places: of the launches in it.
+            about: note, layer and stack of the call.
+            linked: what is known of the window.
+            shared: of the recording.
+        """
+        note, layer, stack = about
+        keys = [_Key(graph, at, note, layer, stack, (), None) for at in places]
+        found = [self._explained(key, linked, shared) for key in keys]
+        first, parts = found[0]
+        if len(found) == 1:
+            work = self._work[id(graph), ()]
+            return first._replace(estimate=first.estimate or work.called(places[0])), parts
+        every = [owned for owned, _ in found]
+        same = len({each.direction for each in every}) == 1
+        return first._replace(
+            parts=tuple(part for each in every for part in each.parts),
+            direction=first.direction if same else -1,
+            recompute=int(all(each.recompute > 0 for each in every)),
+            note=f"{note}; which one of {len(places)} calls it is is not known",
+            is_written=True,
+            estimate=None,
+        ), tuple(place for _, each in found for place in each)
 
     def _explained(
         self,
@@ -415,6 +536,7 @@ class CompiledLinks:
         return [
             {"known": known, "note": note, "calls": count}
             for (known, note), count in sorted(self.facts.items())
+            if count
         ]
 
 
@@ -534,6 +656,8 @@ def _with_work(linked: Linked, compiled: CompiledOps) -> OpCosts:
         estimates=[*costs.estimates, *known, Estimate(Cost(0, 0, 0), "other", "ok")],
         shapes_from=[*costs.shapes_from, *([SIZES_FROM] * len(known)), None],
         shapes_op=np.where(own >= 0, -1, costs.shapes_op),
+        # Its name says less of what it does.
+        category=np.where(own >= 0, -1, costs.category),
         owner=np.where(own >= 0, every, costs.owner),
     )
 

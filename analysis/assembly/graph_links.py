@@ -13,15 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.assembly.graph_templates import ACTIVE, TemplateFinder, work_of
-from pyprof2.analysis.costs.attribute import COUNTS
+from pyprof2.analysis.categories import MATRIX_WORK
+from pyprof2.analysis.costs.attribute import COUNTS, UNKNOWN, count_of
 from pyprof2.analysis.graphs.agreement import OTHER_SHAPES, Agreed, agreement, first_of_call
 from pyprof2.analysis.graphs.captures import (
     replayed_batch,
 )
 from pyprof2.analysis.graphs.choice import Choice
-from pyprof2.analysis.graphs.matching import BY_ORDER, Matcher, ReplayedGraph
+from pyprof2.analysis.graphs.matching import BY_NAMES, BY_ORDER, Matcher, ReplayedGraph
 from pyprof2.analysis.graphs.nodes import (
     CALLS,
+    COPY_WORD,
     IDS,
     OP_IDS,
     OP_NUMBERS,
@@ -35,6 +37,7 @@ from pyprof2.analysis.graphs.sequences import (
     ordered_hashes,
 )
 from pyprof2.analysis.linking.kernels import LINKS
+from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys, int_array, lookup, text_array
 from pyprof2.recording import TextCodes, int_column
@@ -42,7 +45,7 @@ from pyprof2.recording import TextCodes, int_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyprof2.analysis.assembly.linked import Linked, SharedFindings
+    from pyprof2.analysis.assembly.linked import Linked, ReplaysOfCode, SharedFindings
     from pyprof2.analysis.graphs.choice import Chosen
     from pyprof2.analysis.graphs.matching import Fit
     from pyprof2.analysis.intervals import Bool, Int
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
 _BY_ORDER: Final = "order only, names were not recorded at capture:"
 _BY_ID: Final = "the id of the node leads to the launch that was captured"
+_SEVERAL_STREAMS: Final = "the order of kernels on several streams is not that of the code"
 _UNSURE_NODE: Final = "which of the graph's equal nodes it is is not known"
 _UNSURE_KIND: Final = "order only, and neither its kind of work nor a call like it is a witness"
 _NOTHING_KNOWN: Final = "one launch replays a whole graph: its ops ran when it was captured"
@@ -134,6 +138,7 @@ class GraphLinks:
         self._count = self._first_op = 0
         # Rows of `graph_nodes` by replay and templates: other windows have the same replays.
         self._firsts: dict[tuple[Any, ...], int] = {}
+        self.owners: list[Any] = []
 
     def linked(self, recording: Recording, linked: Linked, shared: SharedFindings) -> Linked:
         """Return what is linked of a window, with what is found of its replays."""
@@ -167,17 +172,22 @@ class GraphLinks:
             own = np.flatnonzero(process == number)
             left = choice.choose(groups.which[own], [batch[at] for at in own.tolist()])
             chosen |= zip(own.tolist(), left, strict=True)
-        known: dict[tuple[int, Chosen], _Explained] = {}
+        known: dict[Any, _Explained] = {}
         explained = []
+        code = None if linked.compiled is None else linked.compiled.replays
         for at, which in enumerate(groups.which.tolist()):
-            each = chosen[at]
-            if (which, each) not in known:
+            each, launch = chosen[at], int(replays.launch[at])
+            kind = None if code is None else code.kind(launch)
+            key = (which, each, kind)
+            if key not in known and code is not None and kind is not None:
+                known[key] = self._by_code(distinct[which], code, launch, shared)
+            if key not in known or (known[key].first < 0 and each.candidates):
                 fits = [choice.fit(which, place) for place in each.candidates]
-                known[which, each] = self._explained(
+                known[key] = self._explained(
                     distinct[which], fits, each, choice.reasons[which],
                     int(hashes[groups.first[which]]), shared,
                 )  # fmt: skip
-            explained.append(known[which, each])
+            explained.append(known[key])
         return self._spread(found, replays, explained)
 
     def _identified(
@@ -289,6 +299,74 @@ class GraphLinks:
         first = self._firsts[same]
         return _Explained(first, agreed.is_known, LINKS.index(candidates[0].link), self.notes[note])
 
+    def _by_code(
+        self, replay: ReplayedGraph, code: ReplaysOfCode, launch: int, shared: SharedFindings
+    ) -> _Explained:
+        """Return what the code of the compiled graph says whose call replays a graph."""
+        nothing = np.zeros(len(replay), bool)
+        words = self.templates.nodes.words("kernel")
+        by_time = np.argsort(replay.order, kind="stable")
+        names = ["" if words[word] == COPY_WORD else words[word] for word in replay.words[by_time]]
+        found = _SEVERAL_STREAMS if len(replay.ends) > 1 else code.explain(launch, tuple(names))
+        if isinstance(found, str):
+            return _Explained(-1, nothing, LINKS.index("graph"), self.notes[found])
+        owned = [found[at] for at in np.argsort(by_time, kind="stable").tolist()]
+        known = sum(bool(each.parts) for each in owned)
+        note = f"{code.note(launch)}, {known:,} of {len(replay):,} nodes"
+        first = self._add_owned(replay, owned, shared)
+        return _Explained(first, ~nothing, LINKS.index(BY_NAMES), self.notes[note])
+
+    def _add_owned(
+        self, replay: ReplayedGraph, owned: Sequence[Any], shared: SharedFindings
+    ) -> int:
+        """Append what is known of the kernels of a replay; return the number of the first row."""
+        count, nodes = len(replay), self.templates.nodes
+        costs = [each.estimate for each in owned]
+
+        said: dict[str, list[str | None]] = {
+            name: [each.owner(name) for each in owned] for name in ("op", "layer", "source")
+        }
+        said |= {
+            "library_source": said["source"],
+            "direction": [
+                DIRECTIONS[each.direction] if each.direction >= 0 else None for each in owned
+            ],
+            "params": [each and each.cost and (each.cost.params or None) for each in costs],
+            "category": [each and each.category for each in costs],
+            "compute_dtype": [each and each.cost and each.cost.dtype for each in costs],
+            "cost_status": [
+                each.status if each else "no_formula" if own.parts else None
+                for own, each in zip(owned, costs, strict=True)
+            ],
+            "cost_note": [each and each.note for each in costs],
+        }
+        every = np.arange(count)
+        columns = {
+            name: nodes.codes(name, (every, said.get(name, [None] * count))) for name in OP_TEXTS
+        }
+        for name in COUNTS:
+            counts = [None if e is None or e.cost is None else count_of(e, name) for e in costs]
+            columns[name] = np.array([NO_ID if c in (None, UNKNOWN) else c for c in counts])
+        again = [NO_ID if each.recompute < 0 else each.recompute for each in owned]
+        products = [each is not None and each.category in MATRIX_WORK for each in costs]
+        codes = np.arange(len(self.owners), len(self.owners) + count)
+        self.owners += owned
+        columns |= {
+            "kernel": replay.words,
+            "recompute": np.array(again),
+            "is_nested": np.zeros(count, np.int64),
+            "in_product": np.array(products, np.int64),
+            "owned": codes,
+            "candidates": np.ones(count, np.int64),
+            "file": np.full(count, self._files[self._finder.file]),
+            **dict.fromkeys(
+                (*IDS, "capture", "node", "lost_after", "recorded_id"), np.full(count, NO_ID)
+            ),
+            **dict.fromkeys(("sizes_equal", "sizes_known"), np.zeros(count, np.int64)),
+            **dict.fromkeys(CALLS, np.arange(count)),
+        }
+        return self._append(columns, count, shared)
+
     def _note(self, agreed: Agreed) -> str:
         """Return how the nodes of a replay were found, in words."""
         used = agreed.used
@@ -353,6 +431,7 @@ class GraphLinks:
         first = self._count
         for name in CALLS:
             columns[name] = np.where(columns[name] == NO_ID, NO_ID, columns[name] + first)
+        columns.setdefault("owned", np.full(count, NO_ID))
         stacks = self.templates.nodes.words("stack")
         stack = shared.stacks.of_texts((columns.pop("stack"), stacks))
         columns["stack_id"] = np.where(stack >= 0, stack, NO_ID)
@@ -487,6 +566,6 @@ _NODE_NUMBERS: Final = (
     "recorded_id",
 )  # fmt: skip
 _NODE_COLUMNS: Final = (
-    "kernel", "file", "stack_id", *(name for name in OP_TEXTS if name != "stack"), *OP_NUMBERS,
-    *IDS, *CALLS, *(name for name in _NODE_NUMBERS if name not in OP_NUMBERS),
+    "kernel", "file", "stack_id", "owned", *(name for name in OP_TEXTS if name != "stack"),
+    *OP_NUMBERS, *IDS, *CALLS, *(name for name in _NODE_NUMBERS if name not in OP_NUMBERS),
 )  # fmt: skip

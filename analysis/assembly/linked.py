@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -43,9 +43,11 @@ class ExplainedReplays(Protocol):
 
     Attributes:
         notes: on how they were found.
+        owners: what is known of nodes of compiled code; `number` of `owned` is a place in them.
     """
 
     notes: TextCodes
+    owners: list[Any]
 
     def linked(self, recording: Recording, linked: Linked, shared: SharedFindings) -> Linked:
         """Return what is linked of a window, with what is found of its replays."""
@@ -81,6 +83,23 @@ class ExplainedOps(Protocol):
     @property
     def first_row(self) -> int:
         """How many rows of calls of ops there are in the windows before."""
+
+    @property
+    def replays(self) -> ReplaysOfCode:
+        """Explains the graphs of the device that calls of compiled graphs replay."""
+
+
+class ReplaysOfCode(Protocol):
+    """Facts about the kernels of replays in calls of compiled graphs."""
+
+    def kind(self, launch: int) -> Any:
+        """Return what decides on a replay's work, beside its names; None: nothing is known."""
+
+    def note(self, launch: int) -> str:
+        """Return how the kernels of a replay are found."""
+
+    def explain(self, launch: int, names: tuple[str, ...]) -> list[Any] | str:
+        """Return what each of its kernels does the work of, or why that is not known."""
 
 
 class ExplainedCode(Protocol):

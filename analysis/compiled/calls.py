@@ -14,10 +14,10 @@ from pyprof2.columns import lookup
 from pyprof2.recording import code_column
 
 if TYPE_CHECKING:
+    from pyprof2.analysis.assembly.linked import Linked
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.linking.ops import Ops
     from pyprof2.analysis.linking.pair import Pairs
-    from pyprof2.analysis.linking.threads import Threads
     from pyprof2.recording import Recording
 
 _CALL: Final = re.compile(r"## Call CompiledFxGraph (?P<key>\S+) ##")
@@ -63,6 +63,8 @@ class GraphCalls(NamedTuple):
             position among `made`; -1 outside of calls.
         kind: of each call; calls with one key that make the same op calls are of one kind.
         example: of each kind a call of it.
+        launch: the call that each launch of the recording is in, -1 for none.
+        replays: of each call whether it replays a graph of the device.
     """
 
     key: Int
@@ -76,10 +78,13 @@ class GraphCalls(NamedTuple):
     owner: Int
     kind: Int
     example: Int
+    launch: Int
+    replays: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def find_calls(recording: Recording, threads: Threads, ops: Ops, pairs: Pairs) -> GraphCalls | None:
+def find_calls(recording: Recording, linked: Linked) -> GraphCalls | None:
     """Return the calls of compiled graphs; None: there are none."""
+    threads, ops, pairs, launches = linked.threads, linked.ops, linked.pairs, linked.launches
     if not count_calls(recording):
         return None
     name, texts = code_column(recording.read("ranges", ["name"]), "name")
@@ -89,7 +94,11 @@ def find_calls(recording: Recording, threads: Threads, ops: Ops, pairs: Pairs) -
         return None
     ranges = ranges_at(recording, threads, rows)
     keys = [call_key(text) or "" for text in ranges.names]
-    call = ranges.nest().innermost(ops.thread, ops.start)
+    nest = ranges.nest()
+    call = nest.innermost(ops.thread, ops.start)
+    launch = nest.innermost(launches.thread, launches.start)
+    replays = np.zeros(len(rows), bool)
+    replays[launch[launches.is_graph & (launch >= 0)]] = True
     outer = lookup(call, ops.parent, -1)
     is_made = (call >= 0) & (outer != call)
     made = np.flatnonzero(is_made)
@@ -115,6 +124,8 @@ def find_calls(recording: Recording, threads: Threads, ops: Ops, pairs: Pairs) -
         np.where(call >= 0, owner, -1),
         groups.which,
         groups.first,
+        launch,
+        replays,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -48,6 +49,7 @@ _LISTED: Final = "FLOPs of the graph's nodes that the compiler lists for it, at 
 _BYTES: Final = (
     "bytes of its arguments, each once, at most as many elements as it runs over: an estimate"
 )
+_OF_CODE: Final = "inputs not recorded: those in the code of the compiled graph"
 _NO_BYTES: Final = "bytes unknown: the sizes of its arguments are not known"
 SIZES_FROM: Final = "the sizes in the compiled graph"
 FORMULA: Final = FormulaText("compiled.costs", (__doc__ or "").partition("\n\n")[2].strip())
@@ -132,6 +134,23 @@ class GraphWork:
             return LaunchWork(nodes, evidence, (None,) * len(nodes), sizes, None)
         found = self._estimate(launch, call, nodes, flops, evidence)
         return LaunchWork(nodes, evidence, flops, sizes, found)
+
+    def called(self, place: int) -> Estimate | None:
+        """Return the cost of a product that a launch calls, by the inputs in the code."""
+        launch = self._launches[place]
+        if is_written(launch) or category_of(launch.name) not in MATRIX_WORK:
+            return None
+        inputs = []
+        for at, item in enumerate(launch.tensors):
+            shape = self._numbers(item.sizes)
+            if item.at != at or shape is None:
+                break
+            node = self._graph.nodes.get(item.name) or self._graph.inputs.get(item.name)
+            inputs.append(Tensor(shape, item.dtype or (node and node.dtype)))
+        found = estimate(OpCall(launch.name, tuple(inputs)))
+        if found.cost is None:
+            return None
+        return replace(found, status="assumed", note=_OF_CODE)
 
     def _estimate(
         self,
@@ -226,7 +245,7 @@ class GraphWork:
         own = self._count(name)
         elements = self._elements(name)
         weight = _WEIGHTS.get(self._graph.nodes[name].op.rpartition("::")[2], 0)
-        return weight > 0 and own is not None and elements is not None and own < elements
+        return weight > 0 and elements is not None and (own is None or own < elements)
 
     def _elements(self, name: str) -> int | None:
         """Return how many numbers a node runs over: the most of its result and its inputs."""

@@ -47,7 +47,7 @@ def choose_graph(
         compile_id: that of the region around the call.
         is_backward: whether the call is inside of backward.
     """
-    if len(graphs) > 1 and compile_id is not None:
+    if compile_id is not None and len([each for each in graphs if each.compile_id]) > 1:
         graphs = [
             graph
             for graph in graphs
@@ -108,7 +108,13 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         work = tuple(name for name in listed if not graph.nodes[name].takes_view)
         nodes, evidence = work or listed, "listed"
         results = _results(graph, launch, called_node)
-        if len(listed) > 1 and results:
+        if launch.listed is None and is_written(launch) and results:
+            # Older versions of the compiler list nothing for kernels in C++.
+            computed = _computed(graph, results, written)
+            own = tuple(name for name in graph.nodes if name in computed)
+            nodes = tuple(name for name in own if not graph.nodes[name].takes_view) or own
+            evidence = "computed"
+        elif len(listed) > 1 and results:
             computed = _computed(graph, results, written)
             # It puts together parts that were written before.
             computed = computed or set(results)
@@ -127,6 +133,10 @@ def _called_node(graph: CompiledGraph, launch: CodeLaunch) -> str | None:
     if is_written(launch):
         return None
     if launch.listed is None:
+        held = {graph.buffers.get(name) for name in launch.writes or ()}
+        node = graph.nodes.get(result) if len(held) == 1 and (result := held.pop()) else None
+        if node is not None and node.op == launch.name:
+            return result
         # Which of several is which, their order does not say.
         alone = [name for name, node in graph.nodes.items() if node.op == launch.name]
         calls = sum(each.name == launch.name for each in graph.launches or ())

@@ -92,7 +92,7 @@ class OpCosts:
     def counts(self) -> dict[str, Int]:
         """Each of `COUNTS` of each estimate."""
         return {
-            name: np.array([_count(e, name) for e in self.estimates] or [UNKNOWN], np.int64)
+            name: np.array([count_of(e, name) for e in self.estimates] or [UNKNOWN], np.int64)
             for name in COUNTS
         }
 
@@ -155,7 +155,8 @@ class OpCosts:
         return found
 
 
-def _count(found: Estimate, field: str) -> int:
+def count_of(found: Estimate, field: str) -> int:
+    """Return one of `COUNTS` of an estimate, `UNKNOWN` for null."""
     if found.cost is None:
         return UNKNOWN
     value = getattr(found.cost, field)

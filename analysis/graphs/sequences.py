@@ -58,12 +58,16 @@ def ordered_hashes(values: Hashes, first: Int, length: Int) -> Hashes:
 
     Args:
         values: of all rows; those of a group follow one another.
-        first: the first row of each group; none is empty, and none overlap.
+        first: the first row of each group; none overlap.
         length: of each.
     """
     place = np.arange(len(values)) - np.repeat(first, length)
     weights = _powers(_BASE, int(length.max(initial=0)))
-    return np.add.reduceat(values * weights[place], first) if len(first) else values[:0]
+    found = np.zeros(len(first), np.uint64)
+    has_rows = length > 0
+    if has_rows.any():
+        found[has_rows] = np.add.reduceat(values * weights[place], first[has_rows])
+    return found
 
 
 class WordWindows:

@@ -161,7 +161,8 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
     for name, pattern in {"layer": layer, "op": op, "kernel": kernel, "range": range}.items():
         if pattern is not None:
             search = compile_pattern(pattern).search
-            keep &= key(name).where(lambda text, search=search: search(text) is not None)  # type: ignore[misc]
+            # One with several layers or ops fits where one of them does.
+            keep &= key(name).where(lambda text, s=search: any(map(s, split_owners(text))))  # type: ignore[misc]
     wanted: Collection[Any] | None
     for name, wanted in (("direction", direction), ("category", category), ("stream", stream)):
         if wanted is not None:
@@ -181,7 +182,15 @@ def select(rows: pd.DataFrame, **selection: Any) -> pd.DataFrame:
     Raises:
         UsageError: as `fits`.
     """
-    keep = fits(len(rows), lambda name: _key_of_series(rows[name]), **selection)
+
+    def key(name: str) -> Key:
+        shared = f"shared_{name}"
+        if shared not in rows or not rows[shared].notna().any():
+            return _key_of_series(rows[name])
+        one, several = (rows[each].astype(object) for each in (name, shared))
+        return _key_of_series(one.where(one.notna(), several))
+
+    keep = fits(len(rows), key, **selection)
     return rows.copy(deep=False) if keep.all() else rows[keep]
 
 

@@ -261,6 +261,12 @@ def columns_of(selection: Mapping[str, Any]) -> set[str]:
     return names | (set() if selection.get("copies", True) else {"category"})
 
 
+def row_columns_of(selection: Mapping[str, Any]) -> set[str]:
+    """Return the columns of rows one by one that `select` reads with these arguments."""
+    names = columns_of(selection)
+    return names | {f"shared_{name}" for name in names & {*OWNED}}
+
+
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Return the regular expression `pattern`; without a capital in it any case fits.
 

@@ -182,10 +182,10 @@ class RunProfile:
         """Return sums of ops, layers or lines with their shares of kernels of several."""
         from pyprof2.analysis.summaries.owner_shares import owner_shares
         from pyprof2.analysis.summaries.profile import select
-        from pyprof2.analysis.summaries.profile_columns import SHARE, columns_of
+        from pyprof2.analysis.summaries.profile_columns import SHARE, row_columns_of
 
         wanted = {"rank", "kernel_id", "dur_ns", column, f"shared_{column}"}
-        rows = select(self.rows(wanted | columns_of(selection)), **selection)
+        rows = select(self.rows(wanted | row_columns_of(selection)), **selection)
         read = ("kernel_id", "rank", column, "bytes")
         parts = [
             shifted(rank.read("kernel_parts", read), self.first_ids.get(rank.rank, {}))
@@ -217,11 +217,13 @@ class RunProfile:
             SUMMARY_COLUMNS,
             asked_columns,
             check_axes,
+            row_columns_of,
         )
         from pyprof2.tables import PROFILE_COLUMNS
 
         if axes == ["kernel"]:
-            return select(self.rows(PROFILE_COLUMNS), **selection)
+            rows = self.rows({*PROFILE_COLUMNS, *row_columns_of(selection)})
+            return select(rows, **selection)[[*PROFILE_COLUMNS]]
         check_axes(axes, depth, fold_numbers=fold_numbers)
         check_known_once(columns, [c.name for c in asked_columns(axes)], "to ask for")
         means = [column.name for column in MEANS if column.name in columns]

@@ -83,7 +83,7 @@ def _add_beside(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="the folder that TORCH_TRACE named while the recording was made: what its compiled "
-        "graphs are made of (default: dedicated_log_torch_trace*.log beside the recording)",
+        "graphs are made of; or torch_compile_debug (default: these beside the recording)",
     )
     captures = command.add_mutually_exclusive_group()
     captures.add_argument(

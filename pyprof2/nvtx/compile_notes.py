@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import gzip
+import inspect
 import json
 import os
 import re
@@ -179,6 +180,7 @@ class CompileNotes:
             key, note = found._fx_graph_cache_key, self._local.note  # noqa: SLF001
             if note is not None:
                 note["key"] = key
+                _mark_calls(found, key)
             elif key is not None and len(self._graphs) < GRAPHS_AT_MOST:
                 of = {"compile_id": _compile_id(), "backward": bool(kwargs.get("is_backward"))}
                 self._graphs.append({**of, "key": key, "lacks": "cache"})
@@ -280,6 +282,22 @@ def _named(note: dict[str, Any], layers: Layers) -> dict[str, Any]:
 
 def _kind(module: Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _mark_calls(graph: Any, key: str) -> None:
+    """Have calls of a graph be ranges with its key, as torch itself does from 2.9 on."""
+    if "Call CompiledFxGraph" in inspect.getsource(type(graph).__call__):
+        return
+    call = graph.current_callable
+    name = f"## Call CompiledFxGraph {key} ##"
+
+    def marked(inputs: Any) -> Any:
+        if not torch.autograd.profiler._is_profiler_enabled:  # noqa: SLF001
+            return call(inputs)
+        with torch.autograd.profiler.record_function(name):
+            return call(inputs)
+
+    graph.current_callable = marked
 
 
 def _module_called() -> int | None:

@@ -25,7 +25,7 @@ def find_compile_logs(files: Sequence[Path], named: Path | None) -> list[Path]:
         return [path for folder in folders for path in find_logs(folder)]
     found = find_logs(named)
     if not found:
-        msg = f"{named}: no {LOG_NAME} in it; name the folder that TORCH_TRACE named"
+        msg = f"{named}: no {LOG_NAME} in it; name that of TORCH_TRACE, or torch_compile_debug"
         raise TraceError(msg)
     return found
 

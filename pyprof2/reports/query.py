@@ -18,7 +18,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     SHARE,
     SUMMARY_COLUMNS,
     asked_columns,
-    columns_of,
+    row_columns_of,
 )
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells
@@ -114,7 +114,7 @@ class Query:
             PYPROF_COLUMNS[name].reads if self.takes_pyprofs(name) else {name} - made
             for name in names
         )
-        return {"kernel_id", "dur_ns"}.union(flags, columns_of(self.selection), *reads)
+        return {"kernel_id", "dur_ns"}.union(flags, row_columns_of(self.selection), *reads)
 
     @property
     def asked(self) -> list[str]:

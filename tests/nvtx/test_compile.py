@@ -18,7 +18,7 @@ from torch.fx import symbolic_trace
 from torch.utils.flop_counter import FlopCounterMode
 
 from pyprof2 import load
-from pyprof2.nvtx import annotate, init, shutdown
+from pyprof2.nvtx import annotate, compile_notes, init, shutdown
 from pyprof2.nvtx.annotation import start
 from pyprof2.nvtx.options import Options
 from tests.nvtx.recorder import Recorder
@@ -300,3 +300,34 @@ def test_the_stack_of_a_trace_has_no_line_of_generated_code(
     assert frames.str.contains("elsewhere").any()
     matmuls = run.ops[run.ops["op"].isin(["aten::addmm", "aten::mm"])]
     assert {Path(s).name.rpartition(":")[0] for s in matmuls["source"]} == {Path(__file__).name}
+
+
+class _OlderGraph:
+    """A compiled graph as torch 2.6 has it: a call of it is no range."""
+
+    def __init__(self) -> None:
+        self.current_callable = sum
+
+    def __call__(self, inputs: list[int]) -> int:
+        return self.current_callable(inputs)
+
+
+def test_calls_of_graphs_are_ranges_with_their_key_where_torch_makes_none() -> None:
+    graph = _OlderGraph()
+    compile_notes._mark_calls(graph, "pyprof2-1-0")
+
+    assert graph([1, 2]) == 3
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+        assert graph([1, 2]) == 3
+    names = [event.name for event in recorded.events()]
+    assert names.count("## Call CompiledFxGraph pyprof2-1-0 ##") == 1
+
+
+def test_torch_that_makes_these_ranges_itself_makes_them_alone() -> None:
+    from torch._inductor.output_code import CompiledFxGraph
+
+    graph = object.__new__(CompiledFxGraph)
+    graph.current_callable = sum  # type: ignore[assignment]
+    compile_notes._mark_calls(graph, "k")
+
+    assert graph.current_callable is sum

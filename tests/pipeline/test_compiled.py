@@ -145,6 +145,18 @@ def test_shares_are_by_bytes_and_add_up(run: Run, axis: str) -> None:
     }
 
 
+def test_a_kernel_of_several_layers_is_selected_by_each_of_them(run: Run) -> None:
+    rows = compiled(run)
+    several = rows[rows["kernel"].str.contains("cpp_fused_add_native_layer_norm_2")]
+
+    for layer in ("^blocks.1.norm$", "^blocks.0$"):
+        found = run.profile(by="kernel", layer=layer)
+        assert set(several["kernel_id"]) <= set(found["kernel_id"])
+        sums = run.profile(by="name", layer=layer)
+        assert sums["time_ns"].sum() == found["dur_ns"].sum()
+    assert set(several["kernel_id"]).isdisjoint(run.profile(by="kernel", layer="up")["kernel_id"])
+
+
 def test_layers_that_are_one_at_a_depth_are_no_set(run: Run) -> None:
     found = run.profile(by="layer", depth=1)
 
@@ -259,6 +271,57 @@ def test_check_says_how_many_calls_have_lines_and_how_to_note_graphs(tmp_path: P
     own = lacks[lacks["finding"].str.contains("compiled graphs without lines")]
     assert own["count"].tolist() == [4]
     assert own["advice"].str.contains("pyprof2 capture").all()
+
+
+def printed(note: dict[str, Any]) -> str:
+    """Return the graph of a note as the compiler prints it."""
+    lines = ["class GraphModule(torch.nn.Module):", "    def forward(self):"]
+    for node in note["nodes"]:
+        if node["kind"] != "call_function":
+            continue
+        frames = node.get("frames")
+        if frames:
+            path, line, name, code = frames[0]
+            lines.append(f"        # File: {path}:{line} in {name}, code: {code}")
+        else:
+            lines.append("        # No stacktrace found for following nodes")
+        given = ", ".join(node.get("inputs", ()))
+        lines.append(f'        {node["name"]}: "f32[]" = torch.ops.{node["target"]}({given})')
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_folders_of_the_compiler_beside_a_recording_say_its_lines(
+    tmp_path: Path, copies: int
+) -> None:
+    import json
+
+    from pyprof2.markers import COMPILED_KEY
+    from tests.compiled_trace import notes, trace
+
+    document = trace()
+    for at, note in enumerate(notes(document) * copies):
+        name = f"model__{at}_{'backward' if note['backward'] else 'forward'}_1.{at}"
+        folder = tmp_path / "torch_compile_debug" / "run_1" / "torchinductor" / name
+        folder.mkdir(parents=True)
+        # The second of two that are alike is of another line.
+        text = printed(note).replace("train.py:18", f"train.py:{17 + max(1, at)}")
+        (folder / "fx_graph_transformed.py").write_text(text)
+        (folder / "output_code.py").write_text(note["code"])
+        maps = {"cppCodeToPost": note["kernels"]}
+        (folder / "inductor_provenance_tracking_node_mappings.json").write_text(json.dumps(maps))
+    del document[COMPILED_KEY]
+    (tmp_path / "net.json").write_text(json.dumps(document))
+    run = load(parse(tmp_path / "net.json", tmp_path / "net.pyprof2"))
+
+    known = {
+        "10 of 10 names of the compiled graph's code": 2,
+        "17 of 17 names of the compiled graph's code": 2,
+    }
+    several = "several graphs that were compiled have the key of the one that is called"
+    assert calls(run) == (known if copies == 1 else {several: 4})
+    gelu = run.rows().query("kernel.str.endswith('cpp_fused_gelu_1')")
+    assert gelu["source"].dropna().tolist() == ([f"{SOURCE}:18"] * 4 if copies == 1 else [])
 
 
 BREAK = """Graph break in user code at /net/train.py:41

@@ -134,3 +134,25 @@ def test_a_product_is_the_work_of_the_launch_that_calls_it_alone() -> None:
     found = worked_on(CompiledGraph("k", nodes=nodes, launches=launches))
 
     assert [nodes for nodes, _ in found] == [("div",), ("conv",)]
+
+
+def test_without_a_list_a_kernel_runs_what_leads_to_its_buffers() -> None:
+    """As in torch 2.6, which lists nothing for kernels in C++, nor which call is of which node."""
+    nodes = {
+        "mm": CodeNode("aten::mm", inputs=()),
+        "erf": CodeNode("aten::erf", inputs=("mm",)),
+        "gelu": CodeNode("aten::mul", inputs=("mm", "erf")),
+        "mm_1": CodeNode("aten::mm", inputs=("gelu",)),
+    }
+    launches = (
+        CodeLaunch("aten::mm", None, ("buf0",)),
+        CodeLaunch("cpp_fused_gelu_0", None, ("buf1",)),
+        CodeLaunch("aten::mm", None, ("buf2",)),
+    )
+    graph = CompiledGraph(
+        "k", nodes=nodes, launches=launches, buffers={"buf0": "mm", "buf1": "gelu", "buf2": "mm_1"}
+    )
+
+    assert worked_on(graph) == [
+        (("mm",), "computed"), (("erf", "gelu"), "computed"), (("mm_1",), "computed"),
+    ]  # fmt: skip

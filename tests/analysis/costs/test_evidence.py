@@ -245,6 +245,23 @@ def test_each_count_says_where_its_shapes_are_from(
     assert rows(ops, "shapes_from", "shapes_op_id")[at] == (words, other)
 
 
+@pytest.mark.parametrize("name", ["CompiledFunction", "MyFunction"])
+def test_the_gradient_of_a_function_in_python_says_nothing_of_a_convolution_inside(
+    tmp_path: Path, name: str
+) -> None:
+    """Its result is another one: that of a whole compiled graph, say."""
+    events = [
+        op(name, 0, 30, seq=5), op("aten::cudnn_convolution", 1, 9, **CONV),
+        node(f"{name}Backward", 100, 9, seq=5, dims=[[2, 3, 5, 5]], types=["float"]),
+    ]  # fmt: skip
+    ops = load_events(tmp_path, *events).table("ops")
+
+    (found,) = [row for row in ops.to_pylist() if row["op"] == "aten::cudnn_convolution"]
+    # 8 results of windows of 4·3·3, at 6 to 8 by 6 to 8 places, for 2 images.
+    assert found["flops"] != 2 * 2 * 3 * 5 * 5 * 36
+    assert found["shapes_from"] in (None, OWN)
+
+
 def test_what_accounts_for_nothing_names_no_shapes(tmp_path: Path) -> None:
     """The product inside of `linear` has the counts; `relu` inside of a product has none."""
     product: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
