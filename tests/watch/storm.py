@@ -45,7 +45,7 @@ while True:
 ROUNDS: Final = 4
 DAEMON_DIES: Final = 1
 VICTIMS: Final = 3
-HANGS_S: Final = 150.0
+HANGS_S: Final = 300.0
 
 
 def storm(seed: int, count: int, python: str = sys.executable) -> list[str]:
@@ -79,13 +79,16 @@ def storm(seed: int, count: int, python: str = sys.executable) -> list[str]:
             output = work / f"recording{turn - (turn == DAEMON_DIES + 1)}"
             dies = turn == DAEMON_DIES
             said.append(_round(chance, living, output, ready, dies=dies))
+            sys.stdout.write(f"seed {seed}: {said[-1]}\n")
+            sys.stdout.flush()
             if not dies:
                 assert list(output.parent.glob("*/.watch-*")) == [], "left in the folder"
         for job, beat in jobs.items():
             if job.poll() is None:  # those that live go on
                 beat.unlink(missing_ok=True)
                 _wait_until(beat.exists)
-        assert list(temporary.iterdir()) == [], "left in the temporary folder"
+        left = [path.name for path in temporary.iterdir()]
+        assert left == [], f"left in the temporary folder: {left}"
         assert not (sockets / "dynolog").exists(), "left in the folder of sockets"
     return said
 
@@ -105,14 +108,8 @@ def _round(
         [sys.executable, *words, "-o", str(output)],
         env=os.environ | ready, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    victims = (
-        {}
-        if dies
-        else {
-            job: chance.uniform(3, 14)
-            for job in chance.sample(living, min(VICTIMS, len(living) - 1))
-        }
-    )
+    dying = [] if dies else chance.sample(living, min(VICTIMS, len(living) - 1))
+    victims = {job: chance.uniform(3, 14) for job in dying}
     end = chance.uniform(3, 14) if dies else HANGS_S
     while daemon.poll() is None:
         seconds = time.monotonic() - began
@@ -158,8 +155,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     args = parser.parse_args()
     for seed in args.seeds:
-        for line in storm(seed, args.jobs, args.python):
-            sys.stdout.write(f"seed {seed}: {line}\n")
+        storm(seed, args.jobs, args.python)
 
 
 if __name__ == "__main__":
