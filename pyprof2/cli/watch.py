@@ -105,7 +105,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         "--at",
         type=_instant,
         metavar="+TIME|TIME",
-        help="when to begin: +30s, 14:30:00, 2026-11-26T14:30:00 (default: +10s, by which all "
+        help="when to begin: +30s, 14:30:00, 2026-11-26T14:30:00 (default: +13s, by which all "
         "jobs have asked)",
     )
     command.add_argument("--with-stack", action="store_true", help="record Python's stack, modules")

@@ -25,9 +25,9 @@
 #ifdef OBSERVER_HAS_GROUPS
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
-#if __has_include(<kineto/libkineto.h>)
+#if __has_include(<kineto/ClientInterface.h>)
 #define OBSERVER_HAS_KINETO
-#include <kineto/libkineto.h>
+#include <kineto/ClientInterface.h>
 #endif
 #include <dlfcn.h>
 #include <algorithm>
@@ -39,6 +39,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <typeinfo>
 #include <unordered_map>
 #include <vector>
 #if PY_VERSION_HEX < 0x030E0000
@@ -1278,9 +1279,23 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
 #ifdef OBSERVER_HAS_KINETO
 } // namespace
 namespace libkineto {
+/* As far as it is used: its own header includes ones that torch 2.6 does not bring. */
+class LibkinetoApi {
+ public:
+  void registerClient(ClientInterface* client);
+  void *config_loader, *profiler;
+  ClientInterface* client;
+};
 LibkinetoApi& api() __attribute__((weak)); // not every build of torch has it
 }
 namespace {
+
+/* Return whether that is what torch registered, where it is thought to lie in memory. */
+bool is_torchs(libkineto::ClientInterface* client) {
+  Dl_info object, table;
+  return client && dladdr(client, &object) && dladdr(*(void**)client, &table) &&
+         object.dli_fbase == table.dli_fbase && strstr(typeid(*client).name(), "LibKinetoClient");
+}
 
 /* Stands between the recorder and torch, and is told where a recording that another process asked for
    begins and ends: on a thread of the recorder's, which holds none of its locks, or, where steps are
@@ -1288,9 +1303,11 @@ namespace {
 class OnDemand : public libkineto::ClientInterface {
  public:
   bool begin(PyObject* told) {
-    if (!&libkineto::api || !libkineto::api().client()) return false;
+    if (!torchs_) {
+      if (!&libkineto::api || !is_torchs(libkineto::api().client)) return false;
+      torchs_ = libkineto::api().client;
+    }
     told_ = Held(Py_NewRef(told));
-    if (libkineto::api().client() != this) torchs_ = libkineto::api().client();
     is_over_ = false;
     libkineto::api().registerClient(this);
     return true;

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _CREDENTIALS: Final = struct.Struct("3i")
 _LONGEST: Final = 1 << 16
 _PATIENCE_S: Final = 2.0
+_MISSED: Final = "its request was seen too late: this machine is busy"
 _SHOWN: Final = 100
 """So many characters of a command are shown."""
 
@@ -64,7 +65,8 @@ def result(recording: OnDemandRecording) -> dict[str, Any]:
             row(part.process)
             | {"trace": str(part.trace) if part.trace else None, "error": part.error}
             for part in recording.parts.values()
-        ],
+        ]
+        + [row(each) | {"trace": None, "error": _MISSED} for each in recording.missed.values()],
         "busy": sorted(recording.busy),
     }
 

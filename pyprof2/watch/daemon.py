@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import CaptureError
 from pyprof2.watch.jobs import AskingProcess, why_not
-from pyprof2.watch.recording import POLL_S, OnDemandRecording, Wanted, WatchSettings
+from pyprof2.watch.recording import POLL_S, WAITS_S, OnDemandRecording, Wanted, WatchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,8 +23,6 @@ _TICK_S: Final = 0.2
 _MOST_PROCESSES: Final = 4096
 _AT_ONCE: Final = 64
 """So many datagrams are read before anything else is looked at: a flood stops nothing."""
-_WAITS_S: Final = 0.04
-"""A job that asked longer ago may not wait for the answer any more."""
 _FORGOTTEN_S: Final = 4 * POLL_S
 """A job that has not asked for so long is not listed."""
 _TRIES: Final = 3
@@ -82,10 +80,10 @@ class Daemon:
                 return
             known = self.processes[asked.pid] = AskingProcess(asked)
         known.asked, known.seen = asked, time.monotonic()
-        if time.time() - asked.sent > _WAITS_S:
-            return
         text = "" if self._recording is None else self._recording.configuration_for(known)
-        self.endpoint.answer(asked, text)
+        # It would take nothing that comes too late for the answer to its next request.
+        if text or time.time() < asked.sent + WAITS_S / 2:
+            self.endpoint.answer(asked, text)
 
     def listed(self) -> list[AskingProcess]:
         """Return the processes that ask and live, and forget the others."""

@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 5.0
 """Jobs ask that often."""
-AHEAD_S: Final = 10.0
-"""A recording begins at least so long after it was asked for: every job has asked by then."""
+AHEAD_S: Final = 13.0
+"""A recording begins so long after it was asked for: every job has asked twice by then."""
+WAITS_S: Final = 0.04
+"""They wait for an answer a little longer; one that comes later they take the next time."""
+_AGAIN_S: Final = POLL_S + 0.5
+_LEAST_S: Final = 10.0
+"""Every job has asked once by then."""
 _WARM_UP_S: Final = 2
 """A job prepares itself before the recording begins."""
 _LATE_S: Final = _WARM_UP_S + 1.0
@@ -146,6 +151,7 @@ class OnDemandRecording:
         start: when it begins, in seconds since the epoch.
         parts: of each process that takes part.
         busy: the processes that fit and were recording already.
+        missed: those whose requests were seen too late to answer.
     """
 
     def __init__(self, wanted: Wanted, options: WatchSettings, output: Path) -> None:
@@ -157,12 +163,13 @@ class OnDemandRecording:
         now = time.time()
         self.wanted, self.options, self.output = wanted, options, output
         self.start = now + AHEAD_S if options.start is None else options.start
-        if self.start < now + AHEAD_S - 0.5:
-            msg = f"jobs ask every {POLL_S:.0f} s: begin at least {AHEAD_S:.0f} s ahead"
+        if options.start is not None and self.start < now + _LEAST_S - 0.5:
+            msg = f"jobs ask every {POLL_S:.0f} s: begin at least {_LEAST_S:.0f} s ahead"
             raise CaptureError(msg)
         self._until = now + POLL_S + 1 if options.steps else self.start - _LATE_S
         self.parts: dict[int, Part] = {}
         self.busy: dict[int, AskingProcess] = {}
+        self.missed: dict[int, AskingProcess] = {}
         self._token = secrets.token_hex(8)
         self._staging: Path | None = None
         self._lock: IO[str] | None = None
@@ -175,8 +182,14 @@ class OnDemandRecording:
             self.busy[process.pid] = process
             return ""
         self.busy.pop(process.pid, None)
+        answered = process.asked.sent + WAITS_S
+        if time.time() > answered and (self.options.steps or answered + _AGAIN_S > self._until):
+            self.missed[process.pid] = process
+            return ""
+        self.missed.pop(process.pid, None)
         folder = process.folder(self._own_folder())
-        stem = f"{_STEM}{self._token}"
+        # Processes of two containers may have one number, and one folder for temporary files.
+        stem = f"{_STEM}{self._token}-{process.pid}"
         path = folder / f"{stem}_{process.asked.own_pid}.json"
         part = self.parts[process.pid] = Part(process, process.seen_from_here(path))
         print(part.written, file=self._lock, flush=True)
