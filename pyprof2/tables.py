@@ -27,6 +27,7 @@ else crosses between the stages, so a format's own words stop at its parser.
     whose kernels replays of graphs are: table `graph_nodes`; `graph_node`, `call_id` and
     `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
 12. what the lines of ops rest on: `source_evidence` of ops.
+13. what each node of compiled code does: `flops`, `bytes` and their like of `kernel_parts`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 12
+SCHEMA_VERSION: Final = 13
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""

@@ -21,6 +21,12 @@ _WIDER: Final = """
     range.selectNodeContents(text);
     const box = range.getBoundingClientRect();
     if (!box.width || !box.height) continue;
+    // A word is not to be torn into a column of letters.
+    const lines = new Set([...range.getClientRects()].map(({top}) => Math.round(top))).size;
+    const words = text.textContent.trim().split(/\\s+/);
+    if (lines > Math.max(2, words.length) && words.join(" ").length < 3.5 * lines) {
+      found.push(`torn: ${text.textContent.slice(0, 60)}`);
+    }
     let holder = text.parentElement;
     let limit = {left: 0, right: innerWidth};
     for (; holder && holder !== document.body; holder = holder.parentElement) {
@@ -87,7 +93,7 @@ _HEIGHTS: Final = """
 
 
 def wider(page: Page) -> list[str]:
-    """Return the texts that are wider than what clips them, or than the window."""
+    """Return the texts that are wider than what clips them or than the window, or torn apart."""
     found: list[str] = page.evaluate(_WIDER)
     return found
 
