@@ -91,7 +91,7 @@ def built() -> Path:
 
 
 def _build(folder: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", DOCS, folder]
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(DOCS), str(folder)]
     subprocess.run(command, cwd=ROOT, check=True)
 
 

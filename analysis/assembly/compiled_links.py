@@ -327,7 +327,8 @@ class CompiledLinks:
         first_row = self._row
         is_row = ~np.array([is_envelope(text) for text in linked.ops.names] or [True])
         self._row += int(is_row[linked.ops.name].sum())
-        calls = find_calls(recording, linked)
+        about = linked.threads, linked.ops, linked.pairs, linked.launches
+        calls = find_calls(recording, *about)
         if calls is None:
             return linked
         owned, keys, called = self._owned(linked, calls, shared)

@@ -14,10 +14,11 @@ from pyprof2.columns import lookup
 from pyprof2.recording import code_column
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.assembly.linked import Linked
     from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.linking.kernels import Launches
     from pyprof2.analysis.linking.ops import Ops
     from pyprof2.analysis.linking.pair import Pairs
+    from pyprof2.analysis.linking.threads import Threads
     from pyprof2.recording import Recording
 
 _CALL: Final = re.compile(r"## Call CompiledFxGraph (?P<key>\S+) ##")
@@ -82,9 +83,10 @@ class GraphCalls(NamedTuple):
     replays: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def find_calls(recording: Recording, linked: Linked) -> GraphCalls | None:
+def find_calls(
+    recording: Recording, threads: Threads, ops: Ops, pairs: Pairs, launches: Launches
+) -> GraphCalls | None:
     """Return the calls of compiled graphs; None: there are none."""
-    threads, ops, pairs, launches = linked.threads, linked.ops, linked.pairs, linked.launches
     if not count_calls(recording):
         return None
     name, texts = code_column(recording.read("ranges", ["name"]), "name")

@@ -327,7 +327,7 @@ def test_torch_that_makes_these_ranges_itself_makes_them_alone() -> None:
     from torch._inductor.output_code import CompiledFxGraph
 
     graph = object.__new__(CompiledFxGraph)
-    graph.current_callable = sum  # type: ignore[assignment]
+    graph.current_callable = sum
     compile_notes._mark_calls(graph, "k")
 
     assert graph.current_callable is sum
