@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.mcpserver import MCPServer
@@ -10,13 +11,11 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
 from pyprof2 import __version__
-from pyprof2.agents.answers import Desk
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from pyprof2.agents.answers import Desk
     from pyprof2.agents.folders import Folders
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -28,16 +27,28 @@ class Tools:
     The SDK calls them in threads; recordings are read by one at a time.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, folders: Folders) -> None:
+        self._folders = folders
         self._lock = threading.Lock()
+
+    @cached_property
+    def _desk(self) -> Desk:
+        # Imported late: a client waits for the first word of a server for 10 s, and takes it for an
+        # older one after that.
+        from pyprof2.agents.answers import Desk
+
+        return Desk(self._folders)
+
+    def close(self) -> None:
+        """Delete what was written to read recordings."""
+        self._desk.close()
 
     def open(self, trace: str = "") -> str:
         """Open a recording or store by its name in the folders of this server, and return its id.
 
         Without a name: list what can be opened. The ids (t1, t2, …) are for all other tools.
         """
-        return self._said(self._desk.open, trace)
+        return self._said("open", trace)
 
     def overview(self, trace: str = "") -> str:
         """Say where the time of a recording went: first call after `open`.
@@ -45,7 +56,7 @@ class Tools:
         A sentence, step time and utilization, idle time by cause, findings with the time at stake,
         the top ops. `trace` is an id; without one the recording that was opened last.
         """
-        return self._said(self._desk.overview, trace)
+        return self._said("overview", trace)
 
     def top(
         self,
@@ -64,33 +75,34 @@ class Tools:
         a|b: either), direction, category, stream (lists), copies (false: without them).
         `columns`: only these. `skip`: how many rows to leave out at the start.
         """
-        return self._said(self._desk.top, axis, filter, columns or (), trace, skip)
+        return self._said("top", axis, filter, columns or (), trace, skip)
 
     def explain(self, id: str) -> str:  # noqa: A002 - the name in the tool's interface
         """Say all that is known of one kernel or op and what each number rests on.
 
         `id` as the rows of `top` have it, such as t1/rank0/kernel:7 or t1/rank0/op:7.
         """
-        return self._said(self._desk.explain, id)
+        return self._said("explain", id)
 
     def compare(self, a: str, b: str) -> str:
         """Say what makes the steps of recording b slower or faster than those of a (two ids).
 
         The terms add up to the difference exactly. Other models or devices are not compared.
         """
-        return self._said(self._desk.compare, a, b)
+        return self._said("compare", a, b)
 
     def sql(self, query: str, trace: str = "") -> str:
         """Return the rows of one SELECT (DuckDB) over the tables of a recording.
 
         Where no other tool fits. `DESCRIBE kernels` names columns; times are ns. 100 rows, 10 s.
         """
-        return self._said(self._desk.sql, query, trace)
+        return self._said("sql", query, trace)
 
-    def _said(self, tool: Callable[..., dict[str, Any]], *arguments: Any) -> str:
+    def _said(self, tool: str, *arguments: Any) -> str:
         with self._lock:
             try:
-                return files.json_text(tool(*arguments))
+                answer: dict[str, Any] = getattr(self._desk, tool)(*arguments)
+                return files.json_text(answer)
             except (Pyprof2Error, OSError) as error:
                 raise ToolError(str(error)) from error
 
@@ -102,8 +114,7 @@ def serve(folders: Folders, skill: str) -> None:
         folders: where recordings may lie.
         skill: how to use the tools, for the client's model to read.
     """
-    desk = Desk(folders)
-    tools = Tools(desk)
+    tools = Tools(folders)
     server: MCPServer = MCPServer(
         "pyprof2", instructions=skill, version=__version__, log_level="ERROR"
     )
@@ -112,4 +123,4 @@ def serve(folders: Folders, skill: str) -> None:
     try:
         server.run()
     finally:
-        desk.close()
+        tools.close()
