@@ -140,7 +140,7 @@ class CompiledOps:
     owned: Int
     each: Sequence[_Owned]
     first_row: int
-    replays: _CompiledReplays
+    replays: _ReplayedCode
 
     def text(self, name: str, op: Int) -> TextColumn:
         """Return the one `op`, `layer` or `source` of ops by position."""
@@ -250,7 +250,7 @@ def part_tables(recording: Recording, linked: Linked, activity_id: Int) -> Itera
             yield compiled.parts(op[own], kernel_id[own])
 
 
-class _CompiledReplays(NamedTuple):
+class _ReplayedCode(NamedTuple):
     """Explains the kernels of graphs of the device that calls of compiled graphs replay.
 
     Attributes:
@@ -335,7 +335,7 @@ class CompiledLinks:
         explained = [self._explained(key, linked, shared) for key in keys]
         each = _with_sources(explained, shared, root)
         graphs = [called[at] if at >= 0 else None for at in calls.launch.tolist()]
-        replays = _CompiledReplays(self, graphs, linked, shared, root, {})
+        replays = _ReplayedCode(self, graphs, linked, shared, root, {})
         return _applied(linked, CompiledOps(owned, each, first_row, replays), shared)
 
     def _owned(
