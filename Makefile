@@ -100,7 +100,7 @@ in-integrations: $(VENV)/.annotate,test,integrations $(VENV)/.timm
 	$(RUN)python -m pytest tests/integrations tests/journeys/test_trainers.py $(PYTEST_ARGS)
 
 # The observer is compiled for the torch that runs, and it is libkineto's that `watch` talks to. CI does
-# not: torch 2.6 of PyPI is 3.1 GB to fetch and 5.6 GB on the disk, which is more than all that CI installs.
+# not: torch 2.6 of PyPI is 3.1 GB to fetch and 5.6 GB on the disk.
 TORCH ?= 2.6.0
 test-torch:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-torch-$(TORCH)' in-torch

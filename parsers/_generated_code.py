@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"\b[A-Za-z_]\w*\b")
 _DEFINED: Final = re.compile(r"^(?P<name>\w+) = async_compile\.\w+\((?P<args>.*)", re.MULTILINE)
 _TYPES: Final = re.compile(r"\[([^\]]*)\]")
 _PLAIN_SIGNATURE: Final = re.compile(r"^extern \"C\"[^(]*\(([^)]*)\)", re.MULTILINE)
-_TYPED: Final = re.compile(r"'signature': \{([^}]*)\}")
+_TYPED: Final = re.compile(r"'signature': \{([^{}]*)\}")
 _TYPE: Final = re.compile(r"'(\w+)': '\*(\w+)'")
 _ORIGINALS: Final = re.compile(r"Original ATen: \[([^\]]*)\]")
 _FRAGMENT: Final = re.compile(r"^#   %(\w+) : .*= call_function\[", re.MULTILINE)
@@ -158,7 +158,7 @@ def _plain_parameters(code: str, types: str, at: int) -> list[_Parameter]:
     """Return the parameters of a kernel in C++ by their types, and their names behind a place."""
     texts = [text.strip(" '\"") for text in types.split(",")]
     signature = _PLAIN_SIGNATURE.search(code, at)
-    names = re.findall(r"(\w+)(?:,|\Z)", signature[1]) if signature is not None else []
+    names = re.findall(r"\b(\w+)(?:,|\Z)", signature[1]) if signature is not None else []
     # Without a name it may be read and written.
     roles = map(_role, names) if len(names) == len(texts) else [""] * len(texts)
     found = []
@@ -176,7 +176,7 @@ def _triton_parameters(code: str, name: str, at: int) -> list[_Parameter]:
     """Return the parameters of a kernel in Triton, whose text is behind a place."""
     signature = None
     for each in (name, "triton_"):
-        pattern = re.compile(rf"^def {re.escape(each)}\(([^)]*)\)", re.MULTILINE)
+        pattern = re.compile(rf"^def {re.escape(each)}\(([^()]*)\)", re.MULTILINE)
         signature = signature or pattern.search(code, at)
     if signature is None:
         return []

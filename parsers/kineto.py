@@ -107,8 +107,10 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
     claimed = process and process.rank
     rank = first_of(to_int(job.rank), claimed)
     if claimed is not None:
-        builder.annotated[ANNOTATED_RANK] += to_int(job.rank) is None
-        stream.problems[MARKER_RANK] += rank != claimed
+        if to_int(job.rank) is None:
+            builder.annotated[ANNOTATED_RANK] += 1
+        if rank != claimed:
+            stream.problems[MARKER_RANK] += 1
     if not builder.trusts_external_ids:
         stream.problems[EXTERNAL_IDS] += 1
     rank = rank if rank is not None and 0 <= rank < _RANK_END else None

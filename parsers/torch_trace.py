@@ -36,7 +36,7 @@ _NODE: Final = re.compile(r"\s*(?P<name>\w+)(?:: \"(?P<type>[^\"]*)\")? = (?P<wh
 _CALL: Final = re.compile(r"(?P<target>[\w.]+)\((?P<args>.*)")
 _SIZES: Final = re.compile(r"(\w+)\[([^\]]*)\]")
 _HEAD: Final = re.compile(r"^ *def forward\(self, (.*)\)", re.MULTILINE)
-_GIVEN: Final = re.compile(r"(\w+): \"([^\"]*)\"")
+_GIVEN: Final = re.compile(r"\b(\w+): \"([^\"]{0,20000})\"")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _GRAPHS: Final = ("inductor_post_grad_graph", "after_post_grad_graph")
 _MAPS: Final = ("inductor_provenance_tracking_node_mappings",)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.journeys.conftest import line_of
 from tests.watch.jobs_of_tests import socket_folder
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from tests.journeys.conftest import Walk
 
 TRAINING: Final = """
-import time, torch, torch.distributed as dist
+import time, torch, torch.distributed as dist, pyprof2
 from torch.nn.parallel import DistributedDataParallel
+pyprof2.init()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
@@ -66,3 +68,9 @@ def test_slow_rank_of_a_job_that_runs_is_named(walk: Walk) -> None:
         "rank0.json", "rank1.json",
     ]  # fmt: skip
     assert said.startswith("Rank 1 is the slower one")
+    # What init() marks is in a recording on demand too: lines of the job's own code.
+    place = f"train.py:{line_of(TRAINING, 'net(torch.ones')}"
+    lines = walk.rows("prof", "today.pyprof2", "--by", "source")
+    (own,) = (row for row in lines if row["source"].endswith(f"/{place}"))
+    assert int(own["op_calls"]) > 0
+    assert "problem " not in walk.text("check", "today.pyprof2")

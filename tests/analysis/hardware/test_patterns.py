@@ -101,7 +101,7 @@ KEPT: Final = {
 """Functions that make patterns which a global of their module, or of their caller's, holds."""
 
 
-OF_A_NAME: Final = {"pyprof2.parsers._generated_code.__init__"}
+OF_A_NAME: Final = {"pyprof2.parsers._generated_code._triton_parameters"}
 """Functions whose patterns hold a name that is escaped."""
 
 
