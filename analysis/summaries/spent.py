@@ -20,6 +20,8 @@ IDLE_INPUT: Final = ["cause", "source", "time_ns", "step"]
 
 LARGE: Final = 0.1
 """The least share of the time from which copies and communication are looked at."""
+_NAMED: Final = 0.25
+"""A line with less of a cause's time is not named beside it: it would pass for the whole."""
 
 _ALONE: Final = ("copies", "comm_exposed")
 _OF_WINDOWS: Final = ("dur_ns", "copy_only_ns", "comm_only_ns")
@@ -41,7 +43,8 @@ class Spent:
         copies_ns: copies ran, and nothing else; None: less than `LARGE` of it.
         comm_ns: communication ran, and nothing else; None: less than `LARGE` of it.
         cause, cause_ns, source: the cause of most of the idle time, how much that is, and the line
-            that most of it belongs to; None, 0, None where there is none.
+            that most of it belongs to, if that is a quarter at least; None, 0, None where there is
+            none.
         recorded_ns: all that was recorded.
     """
 
@@ -88,7 +91,9 @@ def spent(
     cause, cause_ns = _most(sums, idle, "cause")
     source = None
     if cause is not None:
-        source, _ = _most([row for row in sums if row["cause"] == cause], idle, "source")
+        source, source_ns = _most([row for row in sums if row["cause"] == cause], idle, "source")
+        if source_ns < _NAMED * cause_ns:
+            source = None
     idle_ns = _total(sums)
     return Spent(len(windows), whole, idle_ns, copies, comm, cause, cause_ns, source, recorded)
 

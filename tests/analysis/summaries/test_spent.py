@@ -62,6 +62,13 @@ def test_without_steps_all_idle_time_counts() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("time_ns", "named"), [(24, None), (25, "/w/t.py:3")])
+def test_a_line_with_little_of_the_cause_is_not_named(time_ns: int, named: str | None) -> None:
+    rows = [idle("host_op", time_ns, "/w/t.py:3"), idle("host_op", 100 - time_ns)]
+
+    assert found(sums(*rows), []).source == named
+
+
 def test_sums_of_several_ranks_are_added_up() -> None:
     ranks = [*sums(idle("launch", 5), idle("host_op", 7)), *sums(idle("launch", 5))]
 
