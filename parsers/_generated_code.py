@@ -130,13 +130,15 @@ class _Kernels:
         self.fragments: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, tuple[str, ...]] = {}
         last = 0
-        for match in _DEFINED.finditer(code):
+        defined = list(_DEFINED.finditer(code))
+        ends = [*(match.start() for match in defined), len(code)][1:]
+        for match, end in zip(defined, ends, strict=True):
             name = match["name"]
             types = _TYPES.match(match["args"])
             self._parameters[name] = (
-                _triton_parameters(code, name, match.end())
+                _triton_parameters(code, name, match.end(), end)
                 if types is None
-                else _plain_parameters(code, types[1], match.end())
+                else _plain_parameters(code, types[1], match.end(), end)
             )
             fragment = _FRAGMENT.findall(code, last, match.start())
             if fragment:
@@ -154,10 +156,10 @@ class _Kernels:
         return list(zip(known, args, strict=False))
 
 
-def _plain_parameters(code: str, types: str, at: int) -> list[_Parameter]:
+def _plain_parameters(code: str, types: str, at: int, end: int) -> list[_Parameter]:
     """Return the parameters of a kernel in C++ by their types, and their names behind a place."""
     texts = [text.strip(" '\"") for text in types.split(",")]
-    signature = _PLAIN_SIGNATURE.search(code, at)
+    signature = _PLAIN_SIGNATURE.search(code, at, end)
     names = re.findall(r"\b(\w+)(?:,|\Z)", signature[1]) if signature is not None else []
     # Without a name it may be read and written.
     roles = map(_role, names) if len(names) == len(texts) else [""] * len(texts)
@@ -172,12 +174,12 @@ def _plain_parameters(code: str, types: str, at: int) -> list[_Parameter]:
     return found
 
 
-def _triton_parameters(code: str, name: str, at: int) -> list[_Parameter]:
+def _triton_parameters(code: str, name: str, at: int, end: int) -> list[_Parameter]:
     """Return the parameters of a kernel in Triton, whose text is behind a place."""
     signature = None
     for each in (name, "triton_"):
         pattern = re.compile(rf"^def {re.escape(each)}\(([^()]*)\)", re.MULTILINE)
-        signature = signature or pattern.search(code, at)
+        signature = signature or pattern.search(code, at, end)
     if signature is None:
         return []
     types = _TYPED.search(code, at, signature.start())
@@ -213,7 +215,7 @@ def _arguments(text: str) -> Iterator[str]:
 def _size(text: str, known: Mapping[str, int | str]) -> int | str:
     """Return a size: a number, or a text in which a call decides."""
     text = text.strip()
-    return int(text) if text.isdecimal() else known.get(text, text)
+    return int(text) if text.isdecimal() and len(text) < 20 else known.get(text, text)
 
 
 def _shape(texts: Sequence[str]) -> Sizes | None:

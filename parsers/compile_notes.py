@@ -108,7 +108,10 @@ def read_notes(
         if not graph.backward:
             own = outside.setdefault(graph.compile_id, set())
             own.update(n.seq for n in graph.nodes if n.layer is None and n.seq is not None)
-    return [_graph(each, name_layer, outside.get(each.compile_id, set())) for each in graphs]
+    try:
+        return [_graph(each, name_layer, outside.get(each.compile_id, set())) for each in graphs]
+    except RecursionError:  # nested deeper than any real one
+        return None
 
 
 def _graph(

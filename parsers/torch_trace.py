@@ -359,7 +359,9 @@ def _sizes(text: str) -> tuple[Sizes | None, str | None]:
     if found is None:
         return None, None
     sizes = (each.strip() for each in found[2].split(","))
-    known = tuple(int(each) if each.isdecimal() else each for each in sizes if each)
+    known = tuple(
+        int(each) if each.isdecimal() and len(each) < 20 else each for each in sizes if each
+    )
     return known, {"b8": "bool"}.get(found[1], found[1])
 
 

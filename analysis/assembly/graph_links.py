@@ -351,6 +351,12 @@ class GraphLinks:
         products = [each is not None and each.category in MATRIX_WORK for each in costs]
         codes = np.arange(len(self.owners), len(self.owners) + count)
         self.owners += owned
+        # Several kernels of one launch share its work.
+        begun: dict[int, int] = {}
+        call = np.array([
+            begun.setdefault(id(each), at) if each.estimate is not None else at
+            for at, each in enumerate(owned)
+        ])  # fmt: skip
         columns |= {
             "kernel": replay.words,
             "recompute": np.array(again),
@@ -363,7 +369,7 @@ class GraphLinks:
                 (*IDS, "capture", "node", "lost_after", "recorded_id"), np.full(count, NO_ID)
             ),
             **dict.fromkeys(("sizes_equal", "sizes_known"), np.zeros(count, np.int64)),
-            **dict.fromkeys(CALLS, np.arange(count)),
+            **dict.fromkeys(CALLS, call),
         }
         return self._append(columns, count, shared)
 

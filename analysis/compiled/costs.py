@@ -106,6 +106,7 @@ class GraphWork:
         self._graph, self._bound = graph, dict(bound)
         self._launches = graph.launches or ()
         self._work = worked_on(graph)
+        self._called = {launch.name for launch in self._launches if not is_written(launch)}
         self._begun: list[set[str]] = []
         known: set[str] = set()
         for nodes, _ in self._work:
@@ -173,7 +174,9 @@ class GraphWork:
         total: int = others
         for number, (elements, each) in enumerate(sorted(by_size.items(), reverse=True), 1):
             total = total + each * Size(elements, f"N{number}" if len(by_size) > 1 else "N")
-        read, written, most = self._bytes(launch, call)
+        # A small reduction is written out: the kernel runs over its result, and reads all inputs.
+        over = [self._elements(name) or 0 for name in nodes if self._reduces(name)]
+        read, written, most = self._bytes(launch, call, max(over, default=0))
         types = [
             (count, self._graph.nodes[name].dtype) for name, count in zip(nodes, flops, strict=True)
         ]
@@ -205,7 +208,9 @@ class GraphWork:
         node = self._graph.nodes[name]
         if self._is_product(name):
             # Another launch computes it: this one only prepares its inputs.
-            is_own = launch.name.startswith(_TEMPLATES) or name not in self._products
+            is_own = launch.name.startswith(_TEMPLATES) or (
+                name not in self._products and node.op not in self._called
+            )
             return self._product(name) if is_own else 0
         short = node.op.rpartition("::")[2].removesuffix("_")
         if (node.original in _ADDS and short == "index_put") or short in _ACCUMULATES:
@@ -295,10 +300,11 @@ class GraphWork:
     # -- bytes ---------------------------------------------------------------------------------
 
     def _bytes(
-        self, launch: CodeLaunch, call: OpCall | None
+        self, launch: CodeLaunch, call: OpCall | None, least: int = 0
     ) -> tuple[int | None, int | None, int | None]:
         """Return the bytes read, written, and both without the limit of what is run over."""
         limit = self._limit(launch, call)
+        limit = None if limit is None or limit < 0 else max(limit, least)
         read = written = most = 0
         for item in launch.tensors:
             recorded = call.inputs[item.at] if call and item.at < len(call.inputs) else None
@@ -329,8 +335,9 @@ class GraphWork:
         if sizes is None:
             return None
         if strides is None or len(strides) != len(sizes):
-            return prod(sizes)
-        return prod(1 if not stride else size for size, stride in zip(sizes, strides, strict=True))
+            return self._number(sizes)
+        pairs = zip(sizes, strides, strict=True)
+        return self._number(tuple(1 if not stride else size for size, stride in pairs))
 
 
 _SIGNS: Final[dict[type[Any], Callable[[int, int], int]]] = {

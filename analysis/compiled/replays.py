@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _LEAST_ANCHORS: Final = 2
 """A single name may be in many graphs."""
+_COPIES: Final = frozenset({
+    "aten::_to_copy", "aten::clone", "aten::copy_", "aten::fill_", "aten::zero_",
+})  # fmt: skip
 NO_NAMES: Final = "a replay of compiled code without kernels whose names are of it alone"
 
 
@@ -55,6 +58,9 @@ def launches_replayed(
         called = range(place + 1, next_place)
         # Kernels before the first one may copy inputs: how many do is not known.
         one_by_one = len(own) == len(called)
+        if len(own) + 1 < next_at - at:
+            # What only copies may run no kernel, and another call two.
+            one_by_one &= len(called) < 2 or not any(launches[c].name in _COPIES for c in called)
         for number, each in enumerate(own):
             result[each] = (called[number],) if one_by_one else tuple(called)
         if next_at < len(kernels):

@@ -244,6 +244,8 @@ def _capture_spans(recording: Recording) -> Spans:
         kept = begins[name] | ends[name]
         columns = (int_column(rows, "tid", -1), int_column(rows, "start_ns", 0), begins[name])
         parts.append([column[kept] for column in columns])
+    if not parts:
+        return NO_SPANS
     tid, time, is_begin = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = order_of(tid, time)
     tid, time, is_begin = tid[order], time[order], is_begin[order]

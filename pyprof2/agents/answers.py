@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -251,7 +252,13 @@ class Desk:
         """Return the rows of one SELECT over the tables of a recording."""
         opened = self._of(trace)
         found = queries.query(opened.run.path, query)
-        rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+        # Columns of one name are told apart by a number, rather than lost.
+        seen: Counter[str] = Counter()
+        names = []
+        for name in found["columns"]:
+            seen[name] += 1
+            names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        rows = [dict(zip(names, row, strict=True)) for row in found["rows"]]
         evidence = evidence_of(
             opened.run, {"all": "as `DESCRIBE` of the tables, and the query, say"}
         )
@@ -381,7 +388,7 @@ class Desk:
         if rows is not None:
             skip, again = rows
             shown = skip + len(data["rows"])
-            if shown < data["of"]:
+            if data["rows"] and shown < data["of"]:
                 following = [*following, call("top", **again, skip=shown)]
         answer = envelope(data, evidence, following, brief=True)
         return answer if len(files.json_text(answer).encode()) <= BYTES else _cut(answer)

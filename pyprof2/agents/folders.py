@@ -6,6 +6,7 @@ its own first, so that nothing beside or above a recording is read unless it is 
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -51,7 +52,10 @@ class Folders:
 
     def holds(self, path: Path) -> bool:
         """Return whether a path leads into one of the folders."""
-        real = path.resolve()
+        try:
+            real = path.resolve()
+        except RuntimeError:  # a loop of links
+            return False
         return any(real.is_relative_to(root) for root in self.roots)
 
     def find(self, name: str) -> Path:
@@ -116,7 +120,8 @@ class Folders:
 def _candidates(folder: Path, depth: int) -> Iterator[Path]:
     """Yield stores and files with the ending of a recording; stores are not looked into."""
     for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
+        is_closed = path.is_dir() and not os.access(path, os.R_OK | os.X_OK)
+        if path.name.startswith(".") or is_closed:
             continue
         if is_store(path) or (path.name.endswith(_ENDINGS) and path.is_file()):
             yield path

@@ -82,6 +82,10 @@ def meanings(columns: Iterable[Column], names: Iterable[str]) -> dict[str, str]:
     return {each.name: f"{each.meaning}{f' [{each.unit}]' if each.unit else ''}" for each in chosen}
 
 
+_SOURCES: Final = 8
+"""Files that an answer names: a job may have a thousand."""
+
+
 def evidence_of(run: Run, columns: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return what the numbers of a recording rest on: its recorder, how much is known, the lacks.
 
@@ -92,8 +96,10 @@ def evidence_of(run: Run, columns: Mapping[str, str] | None = None) -> dict[str,
     summary = run.summary
     lacks = [row for row in run.check().to_dict("records") if row["severity"] != "info"]
     names = ("linked_pct", "costed_pct", "no_gpu")
+    sources = [str(each) for each in run.trace["source"].tolist()]
+    more = len(sources) - _SOURCES
     found: dict[str, Any] = {
-        "recording": [str(each) for each in run.trace["source"].tolist()],
+        "recording": [*sources[:_SOURCES], *([f"and {more} more"] if more > 0 else [])],
         "device": list(summary["devices"]),
         "profiler": list(summary["profilers"]),
         "coverage": {name: summary[name] for name in names},

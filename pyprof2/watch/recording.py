@@ -35,7 +35,7 @@ _LATE_S: Final = _WARM_UP_S + 1.0
 """A job that asks later than that before the begin cannot take part."""
 _STEM: Final = "pyprof2-watch-"
 _STAGING: Final = ".watch-"
-_LOCK: Final = "lock"
+_LOCK: Final = f"{_STEM}lock"
 """A file that a daemon locks as long as it lives, beside the files that come, with their paths."""
 _TAIL: Final = 1 << 16
 _COMPLETE: Final = re.compile(rb'"traceName"\s*:.*\}\s*\Z', re.DOTALL)
@@ -251,9 +251,12 @@ class OnDemandRecording:
         """Return the folder into which files are written, and from which they are moved."""
         if self._staging is None:
             self.output.mkdir(parents=True, exist_ok=True)
-            self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.output.absolute()))
-            self._lock = (self._staging / _LOCK).open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            # Nobody may find it before it is locked.
+            new = Path(tempfile.mkdtemp(prefix=f".new{_STAGING}", dir=self.output.absolute()))
+            self._lock = (new / _LOCK).open("w", encoding="utf-8", errors="surrogateescape")
+            with contextlib.suppress(OSError):  # some file systems have no locks
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._staging = new.rename(new.with_name(new.name.removeprefix(".new")))
         return self._staging
 
     def close(self) -> None:
@@ -279,13 +282,17 @@ def remove_abandoned(output: Path) -> None:
     for pattern in (output.glob(f"{_STAGING}*"), output.glob(f"*/{_STAGING}*"),
                     output.parent.glob(f"watch-*/{_STAGING}*")):  # fmt: skip
         for folder in pattern:
-            with contextlib.suppress(OSError), (folder / _LOCK).open("r+") as lock:
+            with (
+                contextlib.suppress(OSError),
+                (folder / _LOCK).open("r+", encoding="utf-8", errors="surrogateescape") as lock,
+            ):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its daemon is dead
-                for path in map(Path, lock.read().splitlines()):
+                written = map(Path, lock.read().splitlines())
+                for path in (*written, *folder.glob(f"{_STEM}*")):
                     if path.name.startswith(_STEM):
                         with contextlib.suppress(OSError):
                             path.unlink()
-                shutil.rmtree(folder, ignore_errors=True)
+                folder.rmdir()  # what is not ours stays
                 # A folder that is empty now was nothing but its place.
                 for each in (folder.parent, output):
                     with contextlib.suppress(OSError):

@@ -105,6 +105,31 @@ def test_sql_without_an_end_is_ended(query: str, store: Path) -> None:
     assert time.monotonic() - began < 60
 
 
+def test_sql_keeps_columns_of_one_name_apart(desk: Desk) -> None:
+    desk.open("demo.json.gz")
+
+    (row,) = desk.sql("SELECT 1 AS a, 2 AS a")["data"]["rows"]
+
+    assert row == {"a": 1, "a (2)": 2}
+
+
+def test_the_files_of_a_large_job_do_not_take_the_place_of_rows(tmp_path: Path) -> None:
+    from pyprof2.agents.answers import Desk
+
+    (tmp_path / "job").mkdir()
+    write(simulate(Job(24, steps=1)), tmp_path / "job")
+    for file in (tmp_path / "job").iterdir():
+        file.rename(file.with_name("x" * 150 + file.name))
+    desk = Desk(Folders.of([tmp_path]))
+
+    desk.open("job")
+    answer = desk.top("rank")
+    desk.close()
+
+    assert answer["evidence"]["recording"][-1] == "and 16 more"
+    assert len(answer["data"]["rows"]) > 2
+
+
 def test_sql_gives_no_more_rows_than_it_may(store: Path) -> None:
     from pyprof2.agents.queries import query as run
 

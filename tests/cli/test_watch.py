@@ -10,7 +10,12 @@ import pytest
 
 from pyprof2.cli import main
 from pyprof2.cli.watch import _duration, _instant
-from pyprof2.watch.recording import OnDemandRecording, Wanted, WatchSettings
+from pyprof2.watch.recording import (
+    OnDemandRecording,
+    Wanted,
+    WatchSettings,
+    remove_abandoned,
+)
 from tests.watch.jobs_of_tests import STAND_IN, running, socket_folder
 
 if TYPE_CHECKING:
@@ -100,7 +105,7 @@ def test_what_a_killed_daemon_left_goes_with_the_next_one(
             daemon.wait()
     (elsewhere := tmp_path / "pyprof2-watch-1_2.json").touch()
     (mine := tmp_path / "mine").touch()
-    with (own / "lock").open("a") as lock:
+    with (own / "pyprof2-watch-lock").open("a") as lock:
         lock.write(f"{elsewhere}\n{mine}\n")
 
     assert main(["watch", "-o", given]) == 1
@@ -110,6 +115,17 @@ def test_what_a_killed_daemon_left_goes_with_the_next_one(
     assert mine.exists()
     assert lives.exists()
     living.close()
+
+
+@pytest.mark.parametrize("lock", ["lock", "pyprof2-watch-lock"])
+def test_what_is_not_ours_stays(tmp_path: Path, lock: str) -> None:
+    (folder := tmp_path / "project" / ".watch-cache").mkdir(parents=True)
+    for name in (lock, "precious.txt"):
+        (folder / name).touch()
+
+    remove_abandoned(tmp_path)
+
+    assert (folder / "precious.txt").exists()
 
 
 @pytest.mark.parametrize(

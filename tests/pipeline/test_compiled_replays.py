@@ -127,6 +127,13 @@ def test_a_product_between_two_names_counts_what_its_node_says(
         assert whole[name].astype(str).tolist() == whole[f"{name}_true"].astype(str).tolist()
 
 
+def test_several_kernels_of_one_launch_share_its_flops(run: Run, plain: pd.DataFrame) -> None:
+    found, truth = of_replays(run).reset_index(drop=True), plain.reset_index(drop=True)
+    known = found["flops"].notna()
+
+    assert found["flops"][known].sum() == truth["flops"][known].sum() > 2e10
+
+
 def test_parts_and_sums_are_those_of_all_kernels(run: Run) -> None:
     parts = pd.read_parquet(run.path / "kernel_parts")
     found = of_replays(run)
