@@ -59,7 +59,7 @@ def launches_replayed(
         # Kernels before the first one may copy inputs: how many do is not known.
         one_by_one = len(own) == len(called)
         if len(own) + 1 < next_at - at:
-            # What only copies may run no kernel, and another call two.
+            # A call that only copies may run no kernel, and another one two.
             one_by_one &= len(called) < 2 or not any(launches[c].name in _COPIES for c in called)
         for number, each in enumerate(own):
             result[each] = (called[number],) if one_by_one else tuple(called)
