@@ -75,8 +75,10 @@ def full_path(path: str) -> str | None:
     """
     if Path(path).is_absolute() or is_generated(path):
         return path
-    found = {str(full) for folder in sys.path if (full := Path(folder, path).absolute()).exists()}
-    return found.pop() if len(found) == 1 else None
+    whole = (Path(folder, path).absolute() for folder in sys.path)
+    # `sys.path` may name one folder in several ways.
+    found = {full.resolve(): str(full) for full in whole if full.exists()}
+    return found.popitem()[1] if len(found) == 1 else None
 
 
 def places_of(roots: Sequence[Any], source_root: str | None) -> PlacesById:
