@@ -54,6 +54,10 @@ SUMMARY: Final = Table(
         _count("backward_paired_count", "Of those, the ones with a forward op."),
         _count("recompute_count", "Kernels of ops that checkpointing runs again."),
         _count("graph_count", "Kernels of replayed graphs that nothing explains."),
+        _count(
+            "fused_count",
+            "Kernels of compiled code without an op of their own: several, or an unknown one.",
+        ),
         _count("graph_id_count", "Kernels of replayed graphs, found by the ids of nodes."),
         _time("graph_id_ns", "Their time."),
         _count("graph_names_count", "Those found by names and order."),

@@ -136,7 +136,8 @@ def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
         ("kernels without a launch in the recording", kernels - s["launched_count"], kernels,
          advice_on.launches),
         ("kernels launched outside of any op",
-         s["launched_count"] - linked - s["other_threads_count"] - s["graph_count"], kernels,
+         s["launched_count"] - linked
+         - sum(s[f"{name}_count"] for name in ("other_threads", "graph", "fused")), kernels,
          advice_on.outside),
         ("kernels launched on threads without any op", s["other_threads_count"], kernels,
          advice_on.other_threads),
@@ -189,6 +190,11 @@ def _compiled(manifest: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    if count := summary["fused_count"]:
+        text = "kernels of compiled code without an op of their own: several, or an unknown one"
+        share = 100 * count / summary["kernel_count"]
+        advice = "prof --by op has rows (shared: …) for those whose ops are all known"
+        yield Finding("info", text, count, share, advice)
     if summary["recompute_count"]:
         share = 100 * summary["recompute_count"] / summary["kernel_count"]
         text = "kernels of forward ops that checkpointing runs again"

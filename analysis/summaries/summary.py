@@ -160,8 +160,9 @@ class _KernelTotals:
         self.counts.update(_links(kernels) | _shapes(kernels, ops.is_shaped))
         self.counts["busy_kernels_ns"] += _alone(kernels, self._covered)
         self.names.update(_texts(kernels["device_name"]))
-        has_op, is_graph = pc.is_valid(kernels["op"]), _is(kernels["link"], "graph")
-        loose = pc.and_not(pc.and_not(pc.is_valid(kernels["launch_id"]), has_op), is_graph)
+        is_known = pc.or_(pc.is_valid(kernels["op"]), _is(kernels["link"], "compiled"))
+        is_known = pc.or_(is_known, _is(kernels["link"], "graph"))
+        loose = pc.and_not(pc.is_valid(kernels["launch_id"]), is_known)
         launched = kernels.select(_THREAD).filter(loose).group_by(_THREAD, use_threads=False)
         self._unlinked.append(launched.aggregate([([], "count_all")]))
 
@@ -191,6 +192,7 @@ def _links(kernels: pa.Table) -> dict[str, int]:
         "backward_paired_count": _sum(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
         "recompute_count": _sum(kernels["recompute"]),
         "graph_count": _sum(pc.and_not(is_graph, op)),
+        "fused_count": _sum(pc.and_not(_is(kernels["link"], "compiled"), op)),
         **{f"{link}_count": len(times) for link, times in replayed.items()},
         **{f"{link}_ns": _sum(times) for link, times in replayed.items()},
         "layer_count": _sum(pc.is_valid(kernels["layer"])),

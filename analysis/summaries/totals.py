@@ -38,6 +38,7 @@ class Totals:
     backward_paired_count: int
     recompute_count: int
     graph_count: int
+    fused_count: int
     graph_id_count: int
     graph_id_ns: int
     graph_names_count: int
@@ -126,9 +127,9 @@ _NAMES: Final = (
     "kernel_time_ns", "copy_time_ns", "gpu_count", "busy_ns", "busy_kernels_ns", "span_ns",
     "gpu_span_ns", "op_count", "op_time_ns", "launched_count", "linked_count",
     "other_threads_count", "linked_pct", "backward_count", "backward_paired_count",
-    "recompute_count", "graph_count", "graph_id_count", "graph_id_ns", "graph_names_count",
-    "graph_names_ns", "graph_order_count", "graph_order_ns", "shapes_count", "shapeless_count",
-    "ops_with_shapes_count", "ops_with_sequence_count", "ops_with_layer_count",
+    "recompute_count", "graph_count", "fused_count", "graph_id_count", "graph_id_ns",
+    "graph_names_count", "graph_names_ns", "graph_order_count", "graph_order_ns", "shapes_count",
+    "shapeless_count", "ops_with_shapes_count", "ops_with_sequence_count", "ops_with_layer_count",
     "ops_with_source_count", "layer_count", "source_count", "costed_pct", "ledger",
 )  # fmt: skip
 """The names in a summary, in order."""

@@ -1319,7 +1319,8 @@ class OnDemand : public libkineto::ClientInterface {
     is_over_ = true;
     if (forked) inside_ = 0; // whoever was is not here
     Py_BEGIN_ALLOW_THREADS
-    while (inside_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // A handler of a signal may be what ends it, inside of a call of this thread.
+    while (inside_ > mine_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Py_END_ALLOW_THREADS
     told_ = Held();
     runs_ = false;
@@ -1363,12 +1364,12 @@ class OnDemand : public libkineto::ClientInterface {
   template <class C> static void export_memory(C*, const std::string&, long) {}
 
   void tell(const char* event, const char* format = nullptr) {
-    inside_++;
+    inside_++, mine_++;
     if (!is_over_ && runs_) {
       Python python;
       Held(PyObject_CallMethod(told_.get(), event, format, (int)with_stack_));
     }
-    inside_--;
+    mine_--, inside_--;
   }
 
   libkineto::ClientInterface* torchs_ = nullptr;
@@ -1376,6 +1377,7 @@ class OnDemand : public libkineto::ClientInterface {
   bool with_stack_ = false;
   std::atomic<bool> runs_{false}, is_over_{true};
   std::atomic<int> inside_{0};
+  static inline thread_local int mine_ = 0; // calls of `tell` on this thread
 };
 #else
 struct OnDemand {

@@ -364,7 +364,8 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
         "a few steps without CUDA graphs": summary["graph_count"],
         advice.other_threads: summary["other_threads_count"],
     }
-    rest = kernels - summary["linked_count"] - sum(reasons.values())
+    known = summary["linked_count"] + summary["fused_count"]
+    rest = kernels - known - sum(reasons.values())
     reasons[advice.outside] = rest
     return max(reasons, key=reasons.__getitem__)
 

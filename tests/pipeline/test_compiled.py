@@ -416,6 +416,19 @@ def test_calls_of_triton_kernels_are_found_in_the_code_of_the_log(h200: Run) -> 
         assert ("layer_norm" not in name) or ("norm" in code), (name, code)
 
 
+FUSED = "kernels of compiled code without an op of their own: several, or an unknown one"
+
+
+def test_fused_kernels_are_not_said_to_be_outside_of_any_op(h200: Run) -> None:
+    rows = h200.rows()
+    fused = rows[(rows["link"] == "compiled") & rows["op"].isna()]
+    found = h200.check().set_index("finding")["count"].to_dict()
+
+    assert h200.summary["fused_count"] == len(fused) > 0
+    assert h200.summary["fused_count"] == found.get(FUSED)
+    assert "kernels launched outside of any op" not in found
+
+
 def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:
     rows = h200.rows()
     rows = rows[rows["category"] == "matmul"]

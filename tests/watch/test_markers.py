@@ -82,3 +82,41 @@ def test_markers_are_in_each_recording_and_between_them_nothing_is_marked(tmp_pa
         assert sorted(steps) == list(range(int(min(steps)), int(max(steps)) + 1))
     # It went on and off with each recording.
     assert re.findall("True|False", said.read_text()) == ["False", *["True", "False"] * 3]
+
+
+ENDS_INSIDE: Final = """
+import contextlib, pyprof2
+from pyprof2.nvtx import hooks
+pyprof2.init(energy=False, cpu_peaks=False)
+import torch
+torch.set_num_threads(1)
+hooks._Handover.began = lambda self: (pyprof2.shutdown(), print("ended", flush=True))
+net = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for number in range(10**9):
+    net(torch.ones(8, 16)).sum().backward()
+    with contextlib.suppress(RuntimeError):  # its hooks change while it calls them
+        optimizer.step()
+    if number % 100 == 0:
+        print("step", flush=True)
+"""
+
+
+@pytest.mark.minutes
+def test_annotation_that_is_ended_inside_of_a_call_of_the_recorder_lets_the_job_go_on(
+    tmp_path: Path,
+) -> None:
+    """As a handler of a signal might, on the thread that counts steps."""
+    with socket_folder() as sockets:
+        daemon = Daemon(Endpoint(sockets))
+        ready = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(sockets)}
+        (tmp_path / "job.py").write_text(ENDS_INSIDE)
+        said = tmp_path / "said"
+        with running(str(tmp_path / "job.py"), said=said, **ready):
+            while "step" not in said.read_text():
+                daemon.wait(lambda: False, 0.2)
+            _record(daemon, tmp_path / "counted", WatchSettings(steps=4))
+            daemon.wait(lambda: said.read_text().endswith("ended\nstep\nstep\n"), 30)
+        daemon.close()
+
+    assert "ended\nstep" in said.read_text()
