@@ -67,8 +67,8 @@ class _Opened:
 
 
 @dataclass
-class Desk:
-    """Who answers an agent: the recordings that it opened, by their ids.
+class AgentTools:
+    """The tools of an agent, and the recordings that it opened, by their ids.
 
     Attributes:
         folders: where recordings may lie.
@@ -252,7 +252,7 @@ class Desk:
         """Return the rows of one SELECT over the tables of a recording."""
         opened = self._of(trace)
         found = queries.query(opened.run.path, query)
-        # Columns of one name are told apart by a number, rather than lost.
+        # Columns of one name get a number, so that none is lost.
         seen: Counter[str] = Counter()
         names = []
         for name in found["columns"]:

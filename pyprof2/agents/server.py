@@ -15,7 +15,7 @@ from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
-    from pyprof2.agents.answers import Desk
+    from pyprof2.agents.answers import AgentTools
     from pyprof2.agents.folders import Folders
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -32,16 +32,16 @@ class Tools:
         self._lock = threading.Lock()
 
     @cached_property
-    def _desk(self) -> Desk:
+    def _agent_tools(self) -> AgentTools:
         # Imported late: a client waits for the first word of a server for 10 s, and takes it for an
         # older one after that.
-        from pyprof2.agents.answers import Desk
+        from pyprof2.agents.answers import AgentTools
 
-        return Desk(self._folders)
+        return AgentTools(self._folders)
 
     def close(self) -> None:
         """Delete what was written to read recordings."""
-        self._desk.close()
+        self._agent_tools.close()
 
     def open(self, trace: str = "") -> str:
         """Open a recording or store by its name in the folders of this server, and return its id.
@@ -101,7 +101,7 @@ class Tools:
     def _said(self, tool: str, *arguments: Any) -> str:
         with self._lock:
             try:
-                answer: dict[str, Any] = getattr(self._desk, tool)(*arguments)
+                answer: dict[str, Any] = getattr(self._agent_tools, tool)(*arguments)
                 return files.json_text(answer)
             except (Pyprof2Error, OSError) as error:
                 raise ToolError(str(error)) from error

@@ -1297,24 +1297,24 @@ bool is_torchs(libkineto::ClientInterface* client) {
          object.dli_fbase == table.dli_fbase && strstr(typeid(*client).name(), "LibKinetoClient");
 }
 
-/* Stands between the recorder and torch, and is told where a recording that another process asked for
+/* Stands between the recorder and torch, and learns where a recording that another process asked for
    begins and ends: on a thread of the recorder's, which holds none of its locks, or, where steps are
    counted, on the program's. */
 class OnDemand : public libkineto::ClientInterface {
  public:
-  bool begin(PyObject* told) {
+  bool begin(PyObject* follower) {
     if (!torchs_) {
       if (!&libkineto::api || !is_torchs(libkineto::api().client)) return false;
       torchs_ = libkineto::api().client;
     }
-    told_ = Held(Py_NewRef(told));
+    follower_ = Held(Py_NewRef(follower));
     is_over_ = false;
     libkineto::api().registerClient(this);
     return true;
   }
   /* Under the GIL. Afterwards no thread is in it, or comes: Python may end. */
   void end(bool forked) {
-    if (!told_) return;
+    if (!follower_) return;
     libkineto::api().registerClient(torchs_);
     is_over_ = true;
     if (forked) inside_ = 0; // whoever was is not here
@@ -1322,7 +1322,7 @@ class OnDemand : public libkineto::ClientInterface {
     // A handler of a signal may be what ends it, inside of a call of this thread.
     while (inside_ > mine_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Py_END_ALLOW_THREADS
-    told_ = Held();
+    follower_ = Held();
     runs_ = false;
   }
 
@@ -1367,13 +1367,13 @@ class OnDemand : public libkineto::ClientInterface {
     inside_++, mine_++;
     if (!is_over_ && runs_) {
       Python python;
-      Held(PyObject_CallMethod(told_.get(), event, format, (int)with_stack_));
+      Held(PyObject_CallMethod(follower_.get(), event, format, (int)with_stack_));
     }
     mine_--, inside_--;
   }
 
   libkineto::ClientInterface* torchs_ = nullptr;
-  Held told_;
+  Held follower_;
   bool with_stack_ = false;
   std::atomic<bool> runs_{false}, is_over_{true};
   std::atomic<int> inside_{0};
@@ -1487,9 +1487,9 @@ PyObject* py_activate(PyObject*, PyObject* on) {
   Py_RETURN_NONE;
 }
 
-/* on_demand(told) -> whether its methods are called where recordings on demand begin and end. */
-PyObject* py_on_demand(PyObject*, PyObject* told) {
-  return PyBool_FromLong(g_on_demand.begin(told));
+/* on_demand(follower) -> whether its methods are called where recordings on demand begin and end. */
+PyObject* py_on_demand(PyObject*, PyObject* follower) {
+  return PyBool_FromLong(g_on_demand.begin(follower));
 }
 
 /* stop(forked): end the session. A forked process keeps the callback, which does nothing. */

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyprof2.agents.answers import Desk
+    from pyprof2.agents.answers import AgentTools
     from tests.agents.conftest import Said
 
 pytest.importorskip("duckdb")
 
 
 @pytest.fixture
-def desk(recordings: Path) -> Iterator[Desk]:
-    from pyprof2.agents.answers import Desk
+def agent_tools(recordings: Path) -> Iterator[AgentTools]:
+    from pyprof2.agents.answers import AgentTools
 
-    found = Desk(Folders.of([recordings]))
+    found = AgentTools(Folders.of([recordings]))
     yield found
     found.close()
 
@@ -105,26 +105,26 @@ def test_sql_without_an_end_is_ended(query: str, store: Path) -> None:
     assert time.monotonic() - began < 60
 
 
-def test_sql_keeps_columns_of_one_name_apart(desk: Desk) -> None:
-    desk.open("demo.json.gz")
+def test_sql_keeps_columns_of_one_name_apart(agent_tools: AgentTools) -> None:
+    agent_tools.open("demo.json.gz")
 
-    (row,) = desk.sql("SELECT 1 AS a, 2 AS a")["data"]["rows"]
+    (row,) = agent_tools.sql("SELECT 1 AS a, 2 AS a")["data"]["rows"]
 
     assert row == {"a": 1, "a (2)": 2}
 
 
 def test_the_files_of_a_large_job_do_not_take_the_place_of_rows(tmp_path: Path) -> None:
-    from pyprof2.agents.answers import Desk
+    from pyprof2.agents.answers import AgentTools
 
     (tmp_path / "job").mkdir()
     write(simulate(Job(24, steps=1)), tmp_path / "job")
     for file in (tmp_path / "job").iterdir():
         file.rename(file.with_name("x" * 150 + file.name))
-    desk = Desk(Folders.of([tmp_path]))
+    agent_tools = AgentTools(Folders.of([tmp_path]))
 
-    desk.open("job")
-    answer = desk.top("rank")
-    desk.close()
+    agent_tools.open("job")
+    answer = agent_tools.top("rank")
+    agent_tools.close()
 
     assert answer["evidence"]["recording"][-1] == "and 16 more"
     assert len(answer["data"]["rows"]) > 2
@@ -159,11 +159,11 @@ def test_what_is_hostile_is_an_error_for_the_client_and_the_server_lives_on(
     assert after.data["rows"] == [{"n": 238}]
 
 
-def test_a_pattern_is_text_and_so_takes_no_time(desk: Desk) -> None:
-    desk.open("demo.json.gz")
+def test_a_pattern_is_text_and_so_takes_no_time(agent_tools: AgentTools) -> None:
+    agent_tools.open("demo.json.gz")
 
-    rows = desk.top("kernel", {"op": "(a+)+$"})["data"]["rows"]
-    either = desk.top("op", {"op": "aten::add_|aten::fill_"})["data"]["rows"]
+    rows = agent_tools.top("kernel", {"op": "(a+)+$"})["data"]["rows"]
+    either = agent_tools.top("op", {"op": "aten::add_|aten::fill_"})["data"]["rows"]
 
     assert rows == []
     assert {row["op"] for row in either} == {"aten::add_", "aten::fill_"}
@@ -215,7 +215,7 @@ def test_what_is_outside_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_a_recording_is_parsed_without_what_lies_outside(tmp_path: Path) -> None:
-    from pyprof2.agents.answers import Desk
+    from pyprof2.agents.answers import AgentTools
 
     inside, outside = tmp_path / "a" / "inside", tmp_path / "a" / "outside"
     inside.mkdir(parents=True)
@@ -227,18 +227,18 @@ def test_a_recording_is_parsed_without_what_lies_outside(tmp_path: Path) -> None
     (inside / "dedicated_log_torch_trace_0.log").symlink_to(outside / "log")
     notes = tmp_path / "a" / "kernel_annotations_rank0_1.pkl"
     notes.write_bytes(b"no pickle")
-    desk = Desk(Folders.of([inside]))
+    agent_tools = AgentTools(Folders.of([inside]))
 
-    said = desk.open("rank0.json")
+    said = agent_tools.open("rank0.json")
     text = json.dumps(said)
     # With the log there are parts of kernels; without it there are none.
-    desk.close()
+    agent_tools.close()
     assert "kernel_parts" in said["data"]["empty_tables"]
     assert "annotations" not in text
 
 
 def test_files_that_a_recording_names_are_not_looked_at(tmp_path: Path) -> None:
-    from pyprof2.agents.answers import Desk
+    from pyprof2.agents.answers import AgentTools
 
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -247,12 +247,12 @@ def test_files_that_a_recording_names_are_not_looked_at(tmp_path: Path) -> None:
     os.utime(code, (0, 0))
     text = _unpacked(DEMO).decode().replace("demo_train.py", str(code))
     (inside / "net.json").write_text(text)
-    desk = Desk(Folders.of([inside]))
-    desk.open("net.json")
+    agent_tools = AgentTools(Folders.of([inside]))
+    agent_tools.open("net.json")
 
-    (opened,) = desk._opened.values()
+    (opened,) = agent_tools._opened.values()
     found = opened.run.manifest["code"]
-    desk.close()
+    agent_tools.close()
     assert [each["path"] for each in pyprof2.load(inside / "net.json").manifest["code"]] == [
         str(code)
     ]
@@ -281,11 +281,11 @@ def test_nothing_is_written_and_what_was_temporary_is_gone(tmp_path: Path) -> No
     ["kernel", "name", "op", "signature", "layer", "source", "stack", "category", "step,rank",
      "idle:cause", "idle:cause,source", "findings", "lacks"],
 )  # fmt: skip
-def test_every_answer_fits(desk: Desk, recording: str, axis: str) -> None:
+def test_every_answer_fits(agent_tools: AgentTools, recording: str, axis: str) -> None:
     from pyprof2.reports.files import json_text
 
-    desk.open(recording)
-    said: dict[str, Any] = desk.top(axis)
+    agent_tools.open(recording)
+    said: dict[str, Any] = agent_tools.top(axis)
 
     assert len(json_text(said).encode()) <= 6000
     assert said["data"]["rows"]
@@ -294,31 +294,31 @@ def test_every_answer_fits(desk: Desk, recording: str, axis: str) -> None:
 
 
 def test_the_slow_rank_of_a_job_is_named(tmp_path: Path) -> None:
-    from pyprof2.agents.answers import Desk
+    from pyprof2.agents.answers import AgentTools
 
     (tmp_path / "job").mkdir()
     write(simulate(Job(4, steps=3, slow={2: 1.2})), tmp_path / "job")
-    desk = Desk(Folders.of([tmp_path]))
+    agent_tools = AgentTools(Folders.of([tmp_path]))
 
-    desk.open("job")
-    said = desk.overview()
-    rows = desk.top("ranks")["data"]["rows"]
-    desk.close()
+    agent_tools.open("job")
+    said = agent_tools.overview()
+    rows = agent_tools.top("ranks")["data"]["rows"]
+    agent_tools.close()
 
     assert said["data"]["which_rank_is_slow"][0].lower().startswith("rank 2 is slow")
     assert [row["rank"] for row in rows if row["verdict"] == "straggler"] == [2]
 
 
-def test_rows_that_are_left_out_follow_in_the_next_call(desk: Desk) -> None:
-    desk.open("demo.json.gz")
+def test_rows_that_are_left_out_follow_in_the_next_call(agent_tools: AgentTools) -> None:
+    agent_tools.open("demo.json.gz")
     found: list[str] = []
-    said = desk.top("signature", columns=["time_ns"])
+    said = agent_tools.top("signature", columns=["time_ns"])
     while True:
         found += [row["signature"] for row in said["data"]["rows"]]
         more = [each["arguments"] for each in said["next"] if "skip" in each["arguments"]]
         if not more:
             break
-        said = desk.top(**more[0])
+        said = agent_tools.top(**more[0])
 
     assert len(found) == said["data"]["of"]
 

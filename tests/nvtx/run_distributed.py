@@ -17,7 +17,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from pyprof2.nvtx.annotation import init, shutdown, start
@@ -29,6 +35,9 @@ from tests.worker_processes import run_workers
 def parallel(kind: str, model: nn.Sequential) -> nn.Module:
     if kind == "ddp":
         return DistributedDataParallel(model)
+    if kind == "tensor":
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        return parallelize_module(model, init_device_mesh("cpu", (2,)), plan)
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
@@ -45,14 +54,14 @@ def train(kind: str, rank: int) -> list[list[float]]:
         model(torch.full((2, 8), float(rank + step))).sum().backward()
         optimizer.step()
     parameters: list[Any] = list(model.parameters())
-    values = [p.full_tensor() if kind == "fsdp" else p for p in parameters]
+    values = [p.full_tensor() if kind != "ddp" else p for p in parameters]
     return [value.flatten().tolist() for value in values]
 
 
 def work(rank: int, folder: str) -> None:
     """Run on one process."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    found = {kind: compare(kind, rank) for kind in ("ddp", "fsdp")}
+    found = {kind: compare(kind, rank) for kind in ("ddp", "fsdp", "tensor")}
     if rank == 0:
         Path(sys.argv[1]).write_text(json.dumps(found))
     record(rank)
@@ -88,6 +97,16 @@ def findings(recorder: Recorder, *, same: bool) -> dict[str, Any]:
         "process": [[m.rank, m.world_size] for m in recorder.markers("process")],
         "collectives": sorted({(m.op, m.bytes, m.group, m.ranks) for m in collectives}),
         "directions": sorted({f"{m.op} {m.direction}" for m in collectives}),
+        "sums": sorted(
+            {
+                (m.layer, m.direction, m.bytes, m.group, m.ranks)
+                for m in recorder.markers("op")
+                if m.op == "_c10d_functional::all_reduce"
+            }
+        ),
+        "products": sorted(
+            {f"{i.op} {i.layer} {i.direction}" for i in recorder.markers("op") if "mm" in str(i.op)}
+        ),
         "layers of backward": sorted(
             {str(item.layer) for item in recorder.ops("aten::mm", "backward")}
         ),

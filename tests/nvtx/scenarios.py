@@ -232,6 +232,14 @@ def train_gpt() -> None:
     train(Gpt(), torch.randint(0, 11, (2, 4)), torch.randint(0, 11, (8,)))
 
 
+def train_encoder() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        layer(torch.randn(2, 8, 32)).pow(2).mean().backward()
+        optimizer.step()
+
+
 def double_backward() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
     x = torch.randn(4, 8, requires_grad=True)
@@ -256,8 +264,8 @@ def retained_graph() -> None:
     loss.backward()
 
 
-def threads() -> None:
-    """Train different models at once: on each thread the same numbers mean other ops."""
+def threads(*, at_once: bool = True) -> None:
+    """Train different models on threads: on each the same numbers mean other ops."""
     targets: list[Callable[[], None]] = [
         train_mlp,
         train_convnet,
@@ -267,6 +275,8 @@ def threads() -> None:
     workers = [threading.Thread(target=target) for target in targets]
     for worker in workers:
         worker.start()
+        if not at_once:
+            worker.join()
     for worker in workers:
         worker.join()
 
@@ -288,6 +298,7 @@ SCENARIOS: Final[dict[str, Callable[[], None]]] = {
     "mlp": train_mlp,
     "convnet": train_convnet,
     "gpt": train_gpt,
+    "encoder": train_encoder,
     "views": partial(backward_twice, Views, 4, 8),
     "function": partial(backward_twice, WithFunction, 4, 8),
     "shared": partial(backward_twice, Shared, 4, 8),
@@ -302,5 +313,6 @@ SCENARIOS: Final[dict[str, Callable[[], None]]] = {
     "double backward": double_backward,
     "func": per_sample_gradients,
     "threads": threads,
+    "threads in turn": partial(threads, at_once=False),
     "other thread": backward_on_another_thread,
 }

@@ -60,6 +60,21 @@ def test_fully_sharded_data_parallel_is_marked_and_unharmed(findings: dict[str, 
     assert found["layers of gradients"] == ["0", "2"]
 
 
+def test_tensor_parallel_modules_are_marked_and_unharmed(findings: dict[str, Any]) -> None:
+    found = findings["tensor"]
+
+    assert found["same"]
+    assert found["balanced"]
+    # The parts of a DTensor that this process has are marked: the halves'
+    # outputs, 2 x 4 in float32, are added up where the layer ends.
+    assert found["products"] == [
+        "aten::addmm 0 forward", "aten::addmm 2 forward",
+        "aten::mm 0 backward", "aten::mm 2 backward",
+    ]  # fmt: skip
+    assert found["sums"] == [["2", "forward", 2 * 4 * 4, "0", [0, 1]]]
+    assert found["layers of gradients"] == ["0", "2"]
+
+
 def test_backward_of_sharded_modules_has_their_layers_and_lines(findings: dict[str, Any]) -> None:
     ops = load(findings["trace"]).ops
     in_backward = ops[ops["direction"] == "backward"]

@@ -89,8 +89,11 @@ ONE_SIDED: Final = {
 }  # fmt: skip
 """Ops that one way has alone, and why."""
 
-ALONE: Final = [name for name in SCENARIOS if name not in ("threads", "scripted", "other thread")]
+ALONE: Final = [name for name in SCENARIOS if name not in ("threads", "scripted")]
 """Scenarios whose ops come in one order. (A script is run in another way the second time.)"""
+
+ONE_THREAD: Final = [name for name in ALONE if name not in ("threads in turn", "other thread")]
+"""Those of them whose ops are on the thread that begins a recording by torch.profiler."""
 
 
 def pairs(first: list[Seen], second: list[Seen]) -> Iterator[tuple[Seen, Seen]]:

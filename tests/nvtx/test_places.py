@@ -31,7 +31,7 @@ from pyprof2.nvtx.event_tree import full_path, places_of
 from pyprof2.nvtx.options import Options
 from tests.nvtx.recorder import Recorder
 from tests.nvtx.scenarios import SCENARIOS, Gpt, train_gpt
-from tests.nvtx.test_observer import ALONE, SAME
+from tests.nvtx.test_observer import ONE_THREAD, SAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,7 @@ def by_places(path: Path) -> list[Placed]:
 
 
 @needs_observer
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", ONE_THREAD)
 def test_a_trace_says_of_its_ops_what_ranges_say(name: str, tmp_path: Path) -> None:
     expected = by_ranges(SCENARIOS[name])
     found = by_places(trace_of(SCENARIOS[name], tmp_path / "trace.json"))
