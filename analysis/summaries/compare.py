@@ -21,7 +21,10 @@ from pyprof2.analysis.summaries.compared_calls import (
     COMPUTE,
     COPIES,
     GROUP,
+    TEXTS,
     compared_calls,
+    numbered,
+    shared_categories,
 )
 from pyprof2.analysis.summaries.difference import TERMS, Leaves, difference, exact, jackknife
 
@@ -92,10 +95,9 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
         by: further columns that separate groups of calls.
     """
     sides = (a, b)
-    slices = [each.slices.assign(side=n) for n, each in enumerate(sides)]
-    calls = compared_calls(pd.concat(slices, ignore_index=True), by)
+    calls = compared_calls(_beside_each_other(sides, by), by)
     # Layers of both sides hold at least half of the time of either's layers.
-    time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0)
+    time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0, observed=True)
     time = time.reindex(columns=[0, 1], fill_value=0)
     common = time[(time > 0).all(axis=1)].sum()
     layers_match = all(2 * int(common[side]) >= int(time[side].sum()) for side in time.columns)
@@ -105,6 +107,21 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
     steps = (_Steps.of(a, calls[calls["side"] == 0], blocks[0]),
              _Steps.of(b, calls[calls["side"] == 1], blocks[1]))  # fmt: skip
     return _compared(groups, steps, layers_match=layers_match)
+
+
+def _beside_each_other(sides: Sequence[Side], by: Sequence[str]) -> pd.DataFrame:
+    """Return the slices of both sides, with the number of their side."""
+    found: dict[str, Any] = {
+        name: pd.concat([each.slices[name] for each in sides], ignore_index=True)
+        for name in ("rank", "step", "op_id", "call_id", "time_ns")
+    }
+    for name in (*TEXTS, *by):
+        both = shared_categories([each.slices[name] for each in sides])
+        found[name] = pd.Categorical.from_codes(
+            np.concatenate([each.codes for each in both]), both[0].categories
+        )
+    side = np.repeat(np.arange(len(sides)), [len(each.slices) for each in sides])
+    return pd.DataFrame(found | {"side": side})
 
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:
@@ -174,9 +191,7 @@ class _Groups:
         """Return the groups of calls by these columns."""
         further = ("dims", "signature", "kernels")
         levels = [[*columns, *further[:count]] for count in range(len(further) + 1)]
-        group, dims, signature, leaf = (
-            calls.groupby(level, dropna=False).ngroup().to_numpy(np.int64) for level in levels
-        )
+        group, dims, signature, leaf = (numbered(calls[name] for name in level) for level in levels)
         first = np.unique(leaf, return_index=True)[1]
 
         def by_block(name: str, side: int) -> Int:
@@ -191,6 +206,7 @@ class _Groups:
             tuple(by_block(name, side) for side in (0, 1)) for name in ("count", "time_ns")
         )
         keys = calls.iloc[first_of_signature][[*columns, "signature"]].reset_index(drop=True)
+        keys = keys.astype(object)
         places = (signature[first], dims[first_of_signature], group[first_of_signature])
         found = cls(*places, counts, times, keys, term={})  # type: ignore[arg-type]
         found.term.update(found._terms())

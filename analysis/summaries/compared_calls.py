@@ -7,7 +7,7 @@ Activities that reach over the window of a step are cut there, and count in both
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from pyprof2.columns import combine_keys
 from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,14 +29,14 @@ CASTS: Final = "casts"
 GROUP: Final = ["kind", "layer", "op", "direction"]
 _PRODUCTS: Final = ("matmul", "conv", "attention")
 _COPY_CATEGORIES: Final = ("memcpy", "memset")
-_TEXTS: Final = ("layer", "op", "direction", "signature", "kernel", "category", "copy_kind")
+TEXTS: Final = ("layer", "op", "direction", "signature", "kernel", "category", "copy_kind")
 _OF_TENSOR: Final = re.compile(rf"(?<=\]) (?:{'|'.join(DTYPE_BITS)})\b")
 _FLOATS: Final = re.compile(r"(?<=\]) (f64|f32|f16|bf16|f8\w*)\b")
 _CASTS: Final = re.compile(r"^aten::(?:copy_|_to_copy|to)\(")
 _MAKES: Final = re.compile(r"^aten::(?:_to_copy|to|empty\w*|new_empty\w*|zeros\w*|ones\w*)\(")
 _FLOAT_NUMBER: Final = re.compile(r", (?:5|6|7|15)(?=[,)])")
 """Number of a floating dtype, among arguments that are no tensors."""
-NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", "call_id", *_TEXTS)
+NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", "call_id", *TEXTS)
 """Columns of kernels and copies that are compared."""
 
 
@@ -48,30 +48,33 @@ def cut_at_windows(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
         windows: columns `rank`, `device`, `step`, `start_ns`, `end_ns`; those of a device do not
             overlap.
     """
-    own_rows = rows.groupby(["rank", "device"]).groups
-    parts = [
-        _cut(rows.loc[own_rows.get(key, [])], own.sort_values("start_ns"))
-        for key, own in windows.groupby(["rank", "device"])
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else rows.iloc[:0].assign(time_ns=0, step=0)
+    starts = rows["start_ns"].to_numpy(np.int64)
+    stops = starts + rows["dur_ns"].to_numpy(np.int64)
+    places = rows.groupby(["rank", "device"]).indices
+    parts = [np.zeros((4, 0), np.int64)]
+    for key, own in windows.groupby(["rank", "device"]):
+        place = places.get(key, np.zeros(0, np.int64))
+        cut = _cut(starts[place], stops[place], own.sort_values("start_ns"))
+        parts.append(np.vstack([place[cut[0]], *cut[1:]]))
+    row, step, start, time = np.hstack(parts)
+    kept: pd.DataFrame = rows.iloc[row].reset_index(drop=True)
+    return kept.assign(step=step, start_ns=start, time_ns=time)
 
 
-def _cut(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
+def _cut(start: Int, stop: Int, windows: pd.DataFrame) -> tuple[Int, Int, Int, Int]:
+    """Return of each part its row, the step, where it begins, and how long it is."""
     begin, end = (windows[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
-    start = rows["start_ns"].to_numpy(np.int64)
-    stop = start + rows["dur_ns"].to_numpy(np.int64)
     first = np.searchsorted(end, start, "right")
     # One without a length is in the window that begins with it.
     last = np.where(
         stop > start, np.searchsorted(begin, stop, "left"), np.searchsorted(begin, start, "right")
     )
     count = np.maximum(0, last - first)
-    row = np.repeat(np.arange(len(rows)), count)
+    row = np.repeat(np.arange(len(start)), count)
     at = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + first[row]
     begins = np.maximum(start[row], begin[at])
     time = np.minimum(stop[row], end[at]) - begins
-    cut = rows.iloc[row].drop(columns="step", errors="ignore")
-    return cut.assign(step=windows["step"].to_numpy(np.int64)[at], start_ns=begins, time_ns=time)
+    return row, windows["step"].to_numpy(np.int64)[at], begins, time
 
 
 def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
@@ -82,39 +85,82 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
         by: further columns that separate groups of calls, such as `source`.
 
     Returns:
-        Columns `kind`, `layer`, `op`, `direction`, those of `by`, `signature`, `dims` (of the
-        signature what is no dtype), `kernels` (a number for the kernels that the call ran, whatever
-        their order), `side`, `step`, `count`, `time_ns`. Without an op, `op` is the name of the
-        kernel or the kind of the copy.
+        Columns `kind`, `layer`, `op`, `direction`, those of `by`, `dims` (of the signature what is
+        no dtype), `signature`, `kernels` (a number for the kernels that the call ran, whatever
+        their order), `side`, `step`, `count`, `time_ns`; texts are categories. Without an op, `op`
+        is the name of the kernel or the kind of the copy.
     """
-    slices = slices.reset_index(drop=True)
-    texts = [*_TEXTS, *by]
-    slices = slices.assign(**{name: slices[name].astype(object) for name in texts})
     call = _calls(slices)
     order = np.argsort(call, kind="stable")
-    slices, call = slices.iloc[order], call[order]
-    first = np.flatnonzero(np.r_[True, call[1:] != call[:-1]][: len(call)])
-    calls = slices.iloc[first].reset_index(drop=True)
-    has_op = calls["op"].notna()
-    name = calls["kernel"].where(calls["copy_kind"].isna(), calls["copy_kind"])
-    calls = calls.assign(
-        kind=_kinds(slices, call),
-        kernels=_kernel_sets(pd.factorize(slices["kernel"])[0], call, first),
-        time_ns=np.add.reduceat(slices["time_ns"].to_numpy(np.int64), first) if len(first) else 0,
-        op=calls["op"].where(has_op, name),
-        count=1,
-    )
+    in_order = call[order]
+    first = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]][: len(call)])
+    calls = slices.iloc[order[first]].reset_index(drop=True)
+    op, kernel, copy_kind = shared_categories([calls["op"], calls["kernel"], calls["copy_kind"]])
+    has_op = op.codes >= 0
+    copied_or_run = np.where(copy_kind.codes < 0, kernel.codes, copy_kind.codes)
+    signature = pd.Categorical(calls["signature"])
+    found: dict[str, Any] = {
+        "kind": pd.Categorical(_kinds(slices, call)),
+        "op": pd.Categorical.from_codes(np.where(has_op, op.codes, copied_or_run), op.categories),
+        "dims": by_text(calls["signature"], without_dtypes).array,
+        "signature": signature,
+        "kernels": _kernel_sets(pd.Categorical(slices["kernel"]).codes[order], in_order, first),
+        "side": calls["side"].to_numpy(np.int64),
+        "step": calls["step"].to_numpy(np.int64),
+    }
     for column in ("layer", "direction", *by):
-        calls[column] = calls[column].where(has_op)
-    calls["dims"] = by_text(calls["signature"], without_dtypes)
+        own = pd.Categorical(calls[column])
+        found[column] = pd.Categorical.from_codes(np.where(has_op, own.codes, -1), own.categories)
+    time_ns = slices["time_ns"].to_numpy(np.int64)[order]
+    sums = {
+        "count": np.ones(len(first), np.int64),
+        "time_ns": np.add.reduceat(time_ns, first) if len(first) else time_ns,
+    }
     keys = [*GROUP, *by, "dims", "signature", "kernels", "side", "step"]
-    summed = calls.groupby(keys, dropna=False, sort=True)[["count", "time_ns"]].sum()
-    return summed.reset_index()
+    group = numbered(found[key] for key in keys)
+    firsts = np.unique(group, return_index=True)[1]
+    summed = {key: found[key][firsts] for key in keys}
+    for name, values in sums.items():
+        summed[name] = np.zeros(len(firsts), np.int64)
+        np.add.at(summed[name], group, values)
+    return pd.DataFrame(summed)
 
 
-def by_text(texts: pd.Series, function: Callable[[str], object]) -> pd.Series:
+def numbered(columns: Iterable[Any]) -> Int:
+    """Return a number for each row that is equal where all columns are, and sorts as they do.
+
+    Args:
+        columns: of whole numbers, or of texts, whose null comes last.
+    """
+    return combine_keys(*map(_sortable, columns))
+
+
+def _sortable(column: Any) -> Int:
+    if pd.api.types.is_integer_dtype(column.dtype):
+        return np.asarray(column, np.int64)
+    texts = pd.Categorical(column)
+    place = np.argsort(np.argsort(texts.categories.to_numpy(object)))
+    found: Int = np.append(place, len(place))[texts.codes]
+    return found
+
+
+def shared_categories(columns: Sequence[pd.Series]) -> list[pd.Categorical]:
+    """Return texts as categories that all of the columns have, in order."""
+    own = [pd.Categorical(column) for column in columns]
+    texts = pd.Index(sorted({text for each in own for text in each.categories}), dtype=object)
+    places = [np.append(texts.get_indexer(each.categories), -1) for each in own]
+    return [
+        pd.Categorical.from_codes(place[each.codes], texts)
+        for place, each in zip(places, own, strict=True)
+    ]
+
+
+def by_text(texts: pd.Series, function: Callable[[str], Hashable]) -> pd.Series:
     """Return what a function makes of texts, asked once for each; null stays null."""
-    return texts.map({text: function(text) for text in texts.dropna().unique()})
+    own = pd.Categorical(texts)
+    made = pd.Categorical([function(text) for text in own.categories])
+    codes = np.append(made.codes, -1)[own.codes]
+    return pd.Series(pd.Categorical.from_codes(codes, made.categories), index=texts.index)
 
 
 def without_dtypes(signature: str) -> str:
@@ -131,8 +177,8 @@ def main_dtype(slices: pd.DataFrame) -> str | None:
     """
     own = products(slices)
     own = slices if own.empty else own
-    dtype = by_text(own["signature"].astype(object), _first_float)
-    times = own["time_ns"].groupby(dtype).sum()
+    dtype = by_text(own["signature"], _first_float)
+    times = own["time_ns"].groupby(dtype, observed=True).sum()
     return None if times.empty else str(times.idxmax())
 
 
@@ -143,8 +189,8 @@ def products(slices: pd.DataFrame) -> pd.DataFrame:
 
 def without_casts(slices: pd.DataFrame) -> pd.DataFrame:
     """Return the slices that no `copy_` or `to` ran, whether or not it changes a dtype."""
-    signature = slices["signature"].astype(object)
-    return slices[by_text(signature, _CASTS.match).isna()]
+    is_made = by_text(slices["signature"], lambda text: bool(_CASTS.match(text)))
+    return slices[is_made.ne(True)]  # noqa: FBT003
 
 
 def _first_float(signature: str) -> str | None:
@@ -158,9 +204,7 @@ def _is_cast(signature: str) -> bool:
 
 def _calls(slices: pd.DataFrame) -> Int:
     """Return a number for each call: of its op in its step, or of the activity alone."""
-    op, anew = (
-        slices[name].astype("Int64").fillna(-1).to_numpy(np.int64) for name in ("op_id", "call_id")
-    )
+    op, anew = (slices[name].fillna(-1).to_numpy(np.int64) for name in ("op_id", "call_id"))
     # Each replay of a graph calls its ops anew.
     of_op = np.where(op >= 0, 2 * op, -1 - np.arange(len(slices)))
     own = np.where(anew >= 0, 2 * anew + 1, of_op)
@@ -170,7 +214,7 @@ def _calls(slices: pd.DataFrame) -> Int:
 
 def _kinds(slices: pd.DataFrame, call: Int) -> NDArray[np.str_]:
     """Return of each call whether it computes, communicates, casts, or only copies."""
-    count = int(call[-1]) + 1 if len(call) else 0
+    count = int(call.max()) + 1 if len(call) else 0
     size = np.bincount(call, minlength=count)
     copies = np.bincount(call[slices["category"].isin(_COPY_CATEGORIES)], minlength=count)
     communicates = np.bincount(call[slices["category"] == "comm"], minlength=count) > 0

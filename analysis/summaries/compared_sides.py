@@ -66,9 +66,10 @@ def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
         [tables["kernels"], tables["copies"]], promote_options="permissive"
     ).unify_dictionaries()
     rows = both.drop_columns("launch_ns").to_pandas()
-    rows["device"] = rows["device"].fillna(_NO_DEVICE).astype("int64")
-    rows["op_id"] = rows["op_id"].astype("Int64")
+    for name in ("device", "op_id", "call_id"):
+        rows[name] = rows[name].fillna(-1).astype("int64")
     steps = _steps(tables["ranges"], both, windows, chosen)
+    del both
     idle = tables["idle"].select(["step", "cause", "time_ns"]).to_pandas()
     if steps.empty and chosen is None:
         steps = windows.assign(step=0)[WINDOW].astype("int64")
@@ -83,6 +84,7 @@ def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
     order = zip(*(steps[key].tolist() for key in keys), strict=True)
     # A step's number may come again, in another recording of the rank: its time counts once.
     busy = np.array([found.pop(key, 0) for key in order], np.int64)
+    slices = slices.drop(columns=["device", "start_ns", "dur_ns"])
     return Side(slices, steps.assign(busy_ns=busy), idle.dropna(subset="step"))
 
 

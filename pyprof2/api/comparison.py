@@ -141,10 +141,10 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
         side = compared_sides.cpu_side(run.rows(), ranges, chosen)
     else:
         tables = {
-            name: run.table(name).select(compared_sides.activity_columns(TABLES[name].names, extra))
+            name: run.table(name, compared_sides.activity_columns(TABLES[name].names, extra))
             for name in ("kernels", "copies")
         }
-        tables["idle"] = run.idle_table().select(compared_sides.IDLE)
+        tables["idle"] = run.table("idle", compared_sides.IDLE)
         tables["trace"] = read_table(run.path, "trace", compared_sides.TRACE)
         side = compared_sides.device_side(tables | {"ranges": ranges}, chosen)
     if side.windows.empty:
@@ -185,7 +185,7 @@ def _other_inputs(sides: Sequence[Side]) -> Iterator[str]:
     slices, of = [products(side.slices) for side in sides], " of products"
     if any(own.empty for own in slices):
         slices, of = [side.slices for side in sides], ""
-    dims = [by_text(own["signature"].astype(object), without_dtypes) for own in slices]
+    dims = [by_text(own["signature"], without_dtypes) for own in slices]
     shapes = _common_pct(slices, dims)
     if shapes < _COMMON_PCT:
         share = f"{shapes:.0f} % of the time{of}"
@@ -225,9 +225,11 @@ def _other_ranks(sides: Sequence[Side]) -> Iterator[str]:
 def _common_pct(slices: Sequence[pd.DataFrame], keys: Sequence[pd.Series]) -> float:
     """Return the time of slices whose keys both sides have: the smaller of both shares."""
     times = [
-        own["time_ns"].groupby(key.astype(object)).sum()
+        own["time_ns"].groupby(key, observed=True).sum()
         for own, key in zip(slices, keys, strict=True)
     ]
+    for time in times:
+        time.index = time.index.astype(object)
     common = times[0].index.intersection(times[1].index)
     if not any(len(time) for time in times):
         return 100.0

@@ -241,9 +241,14 @@ class Run(Displayed):
         chosen = next(iter(self.spans.values()))[0]
         return "" if self.spans == latest else f" --span {chosen}"
 
-    def table(self, name: str) -> pa.Table:
-        """Return a table of the store as Arrow, the ranks one after another."""
-        return self._tables.table(name)
+    def table(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """Return a table of the store as Arrow, the ranks one after another.
+
+        Args:
+            name: of the table.
+            columns: those to read, which come in the order of the table; None: all.
+        """
+        return self._tables.table(name, columns)
 
     def dask(self, name: str) -> DaskFrame:
         """Return a table of the store as a Dask dataframe, a partition for each rank.

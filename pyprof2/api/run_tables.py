@@ -16,7 +16,7 @@ from pyprof2.store.folder import STORED, ranks_of, read_table
 from pyprof2.store.rank_tables import RankTables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     import pandas as pd
@@ -59,9 +59,10 @@ class RunTables:
             raise UsageError(msg)
         return found
 
-    def table(self, name: str) -> pa.Table:
-        """Return a table, the ranks one after another."""
-        return pa.concat_tables([rank.read(name) for rank in self.ranks]).unify_dictionaries()
+    def table(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """Return columns of a table, or all, the ranks one after another."""
+        parts = [rank.read(name, columns) for rank in self.ranks]
+        return pa.concat_tables(parts).unify_dictionaries()
 
     def frame(self, name: str) -> pd.DataFrame:
         """Return a table, the ranks one after another, as a DataFrame, made once."""
