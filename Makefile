@@ -1,5 +1,5 @@
 # The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
-# `make test`, `make test-vscode`, `make test-slow`, `make test-lowest` and `make test-integrations`.
+# `make test`, `make test-vscode`, `make test-slow`, `make test-lowest` and `make test-trainers`.
 # Everything is installed into .venv, and for the last two into .venv-lowest and .venv-integrations,
 # once for each set of requirements.
 
@@ -34,8 +34,8 @@ APART := pages or minutes or release
 # Tests start hundreds of processes: what Python compiled once is kept, whoever says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow test-release test-lowest in-lowest test-integrations in-integrations \
-	test-torch in-torch \
+.PHONY: help demo test test-slow test-release test-lowest in-lowest test-integrations test-trainers \
+	in-trainers test-torch in-torch \
 	check docs fuzz fuzz-native \
 	bench \
 	generate linkcheck requirements dist in-dist wheels in-wheels installed web vscode test-vscode pictures clean
@@ -46,7 +46,8 @@ help:
 	@echo 'make test-slow  slow tests that every change needs: a page in a browser, scripts under capture'
 	@echo 'make test-release  all other tests, half an hour of them, and then those that measure'
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
-	@echo 'make test-integrations  the tests with other trainers, in an environment of their own'
+	@echo 'make test-integrations  both of these:'
+	@echo 'make test-trainers  the tests with other trainers, in an environment of their own'
 	@echo 'make test-torch  the annotation with an older torch (TORCH=2.6.0), which brings gigabytes of CUDA'
 	@echo 'make check     lint, format, types, documentation'
 	@echo 'make docs      run all that the documentation shows, and build it in build/docs'
@@ -90,24 +91,28 @@ test-lowest:
 in-lowest: $(VENV)/.lowest
 	$(RUN)python -m pytest -n auto -m '$(LOWEST_BUT)' $(LOWEST) $(PYTEST_ARGS)
 
+# What others make that we work with: trainers, and an older torch.
+test-integrations: test-trainers test-torch
+
 # transformers, lightning, accelerate and timm, TensorBoard and a server of S3 bring much with them,
 # which nothing else needs.
-test-integrations:
+test-trainers:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-integrations' \
-		HASHED='$(HASHED) requirements/ci-integrations.txt' in-integrations
+		HASHED='$(HASHED) requirements/ci-integrations.txt' in-trainers
 
-in-integrations: $(VENV)/.annotate,test,integrations $(VENV)/.timm
+in-trainers: $(VENV)/.annotate,test,integrations $(VENV)/.timm
 	$(RUN)python -m pytest tests/integrations tests/journeys/test_trainers.py $(PYTEST_ARGS)
 
-# The observer is compiled for the torch that runs, and it is libkineto's that `watch` talks to. CI does
-# not: torch 2.6 of PyPI is 3.1 GB to fetch and 5.6 GB on the disk.
+# The observer is compiled for the torch that runs, the notes of compiled code ask what is private to
+# it, and it is its libkineto that `watch` talks to. CI does not: torch 2.6 of PyPI is 3.1 GB to fetch
+# and 5.6 GB on the disk. Others are tried by hand, one at a time: make test-torch TORCH=2.9.1
 TORCH ?= 2.6.0
 test-torch:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-torch-$(TORCH)' in-torch
 
 in-torch: $(VENV)/.torch
-	$(RUN)python -m pytest tests/nvtx/test_observer.py tests/nvtx/test_places.py \
-		tests/nvtx/test_kineto.py tests/watch $(PYTEST_ARGS)
+	$(RUN)python -m pytest tests/nvtx/test_observer.py tests/nvtx/test_places.py tests/nvtx/test_kineto.py \
+		tests/nvtx/test_compile.py tests/nvtx/test_compiled.py tests/watch $(PYTEST_ARGS)
 
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
@@ -200,7 +205,8 @@ installed:
 	'$(PYTHON)' requirements/installed.py dist $(TRY)
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-dist $(VENV)-wheels build dist wheels *.egg-info \
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-integrations $(VENV)-torch-* $(VENV)-dist $(VENV)-wheels \
+		build dist wheels *.egg-info \
 		web/node_modules editors/vscode/node_modules editors/vscode/out editors/vscode/*.vsix
 
 # The versions hold for the build backend too, of which -c says nothing: pip looks for them in one

@@ -76,7 +76,7 @@ def test_the_tree_of_errors_shows_every_error_of_its_module() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["demo", "test", "test-integrations", "check", "docs", "web", "pictures", "fuzz", "bench"],
+    ["demo", "test", "test-integrations", "test-torch", "check", "docs", "web", "fuzz", "bench"],
 )
 def test_a_make_target_that_the_documents_name_is_there(name: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

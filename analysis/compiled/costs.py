@@ -107,11 +107,10 @@ class GraphWork:
         self._launches = graph.launches or ()
         self._work = worked_on(graph)
         self._called = {launch.name for launch in self._launches if not is_written(launch)}
-        self._begun: list[set[str]] = []
-        known: set[str] = set()
-        for nodes, _ in self._work:
-            self._begun.append(set(known))
-            known.update(name for name in nodes if self._reduces(name))
+        self._begun: dict[str, int] = {}
+        for place, (nodes, _) in enumerate(self._work):
+            for name in filter(self._reduces, nodes):
+                self._begun.setdefault(name, place)
         self._products = {
             name
             for launch, (nodes, _) in zip(self._launches, self._work, strict=True)
@@ -219,7 +218,7 @@ class GraphWork:
         if not weight:
             return weight
         # Where an earlier kernel has reduced parts of it, this one reduces what that left.
-        is_rest = name in self._begun[place]
+        is_rest = self._begun.get(name, place) < place
         elements = self._read(launch) if is_rest else self._elements(name)
         return None if elements is None else weight * elements
 

@@ -6,10 +6,11 @@ prepare inputs: with anything else allowed, the code of another graph fits now a
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyprof2.recording import CodeLaunch, CompiledGraph
 
@@ -95,11 +96,12 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
     """
     launches = graph.launches or ()
     written: set[str] = set()
-    called = {name for launch in launches if (name := _called_node(graph, launch)) is not None}
+    called_nodes = _called_nodes(graph, launches)
+    called = {name for name in called_nodes if name is not None}
+    place = {name: at for at, name in enumerate(graph.nodes)}
     found = []
-    for launch in launches:
+    for launch, called_node in zip(launches, called_nodes, strict=True):
         listed = tuple(name for name in launch.listed or () if name in graph.nodes)
-        called_node = _called_node(graph, launch)
         if called_node is not None:
             listed = (called_node,)
         elif is_written(launch):
@@ -110,8 +112,7 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         results = _results(graph, launch, called_node)
         if launch.listed is None and is_written(launch) and results:
             # Older versions of the compiler list nothing for kernels in C++.
-            computed = _computed(graph, results, written)
-            own = tuple(name for name in graph.nodes if name in computed)
+            own = tuple(sorted(_computed(graph, results, written), key=place.__getitem__))
             nodes = tuple(name for name in own if not graph.nodes[name].takes_view) or own
             evidence = "computed"
         elif len(listed) > 1 and results:
@@ -128,19 +129,24 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
-def _called_node(graph: CompiledGraph, launch: CodeLaunch) -> str | None:
-    """Return the node that is the op which a launch calls; None: it calls none, or is unknown."""
+def _called_nodes(graph: CompiledGraph, launches: Sequence[CodeLaunch]) -> list[str | None]:
+    """Return of each launch the node that is the op which it calls; None: none, or unknown."""
+    calls = Counter(launch.name for launch in launches)
+    of_op: dict[str, list[str]] = {}
+    for name, node in graph.nodes.items():
+        of_op.setdefault(node.op, []).append(name)
+    # Which of several is which, their order does not say.
+    alone = {op: names[0] for op, names in of_op.items() if len(names) == calls[op] == 1}
+    return [_called_node(graph, launch, alone) for launch in launches]
+
+
+def _called_node(graph: CompiledGraph, launch: CodeLaunch, alone: Mapping[str, str]) -> str | None:
     if is_written(launch):
         return None
     if launch.listed is None:
         held = {graph.buffers.get(name) for name in launch.writes or ()}
         node = graph.nodes.get(result) if len(held) == 1 and (result := held.pop()) else None
-        if node is not None and node.op == launch.name:
-            return result
-        # Which of several is which, their order does not say.
-        alone = [name for name, node in graph.nodes.items() if node.op == launch.name]
-        calls = sum(each.name == launch.name for each in graph.launches or ())
-        return alone[0] if len(alone) == calls == 1 else None
+        return result if node is not None and node.op == launch.name else alone.get(launch.name)
     listed = [name for name in launch.listed or () if name in graph.nodes]
     same = [name for name in listed if graph.nodes[name].op == launch.name]
     # A call that keeps the state of random numbers is a node around the op.

@@ -233,7 +233,11 @@ def _range_spans(recording: Recording) -> Spans:
 
 
 def _capture_spans(recording: Recording) -> Spans:
-    """Return the stretches of time in which a thread captures a graph."""
+    """Return the stretches of time in which a thread captures a graph, or several at once.
+
+    What one begins within another, and what it never ends, says nothing of those around: these are
+    linked as a whole.
+    """
     begins = marked_texts(recording, "launches", "name", begins_capture)
     ends = marked_texts(recording, "launches", "name", ends_capture)
     if not begins.any():
@@ -248,9 +252,19 @@ def _capture_spans(recording: Recording) -> Spans:
         return NO_SPANS
     tid, time, is_begin = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = order_of(tid, time)
-    tid, time, is_begin = tid[order], time[order], is_begin[order]
-    pair = np.flatnonzero(is_begin[:-1] & ~is_begin[1:] & (tid[:-1] == tid[1:]))
-    return merged(time[pair], time[pair + 1])
+    first: list[int] = []
+    last: list[int] = []
+    thread, count = -1, 0
+    for row in order.tolist():
+        if tid[row] != thread:
+            thread, count = tid[row], 0
+        if is_begin[row] and not count:
+            first.append(time[row])
+            last.append(time[row])
+        elif count:
+            last[-1] = time[row]
+        count = max(count + (1 if is_begin[row] else -1), 0)
+    return merged(np.array(first, np.int64), np.array(last, np.int64))
 
 
 def _is_whole(name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pyprof2.analysis.axes import OWNED, shared_text, split_owners
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     MEANS,
@@ -180,7 +181,7 @@ class Profile:
                 return chosen["dur_ns"] / 1000
             if name == "share_pct":
                 return chosen["dur_ns"] / (chosen["dur_ns"].sum() or float("nan")) * 100
-            return chosen[name]
+            return _with_sets(chosen, name)
 
         order = _order(query.sort, column, chosen.index)
         frame = pd.DataFrame(
@@ -202,6 +203,17 @@ class Profile:
         total = self.sums.total()
         time = total["time_ns"]
         return total | {"dur_ns": time, "sil": time, "dur_us": time / 1000}
+
+
+def _with_sets(rows: pd.DataFrame, name: str) -> pd.Series:
+    """Return a column, with the owners in words where a kernel has several."""
+    if name not in OWNED:
+        return rows[name]
+    owners = rows[f"shared_{name}"].dropna().astype("str")
+    if owners.empty:
+        return rows[name]
+    words = {each: shared_text(split_owners(each)) for each in owners.unique()}
+    return owners.map(words).reindex(rows.index).fillna(rows[name].astype("str"))
 
 
 def _order(
@@ -239,8 +251,9 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
         return None
     if run.stored_sums is None or any(map(query.takes_pyprofs, query.kernel_columns)):
         return None
-    wanted = {"kernel_id", "dur_ns", "roofline_flag", *query.kernel_columns}.difference(_MADE)
-    columns = [name for name in KERNELS.names if name in wanted]
+    sets = {f"shared_{name}": name for name in OWNED if name in query.kernel_columns}
+    wanted = {"kernel_id", "dur_ns", "roofline_flag", *query.kernel_columns, *sets}
+    columns = [name for name in KERNELS.names if name in wanted.difference(_MADE)]
     found: Listed = {name: Listing([], is_text=_is_text(name)) for name in columns}
     for rank in run.counted_ranks:
         count = rows_shown(query) - length(found)
@@ -257,6 +270,10 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
             column.cells.extend(rows[name].cells)
         if length(found) >= rows_shown(query):
             break
+    for shared, name in sets.items():
+        for at, owners in enumerate(found[shared].cells):
+            if owners is not None:
+                found[name].cells[at] = shared_text(split_owners(owners))
     return found
 
 

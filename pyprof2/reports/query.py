@@ -114,7 +114,8 @@ class Query:
             PYPROF_COLUMNS[name].reads if self.takes_pyprofs(name) else {name} - made
             for name in names
         )
-        return {"kernel_id", "dur_ns"}.union(flags, row_columns_of(self.selection), *reads)
+        names = {"kernel_id", "dur_ns"}.union(flags, row_columns_of(self.selection), *reads)
+        return names | {f"shared_{name}" for name in names & {*OWNED}}
 
     @property
     def asked(self) -> list[str]:

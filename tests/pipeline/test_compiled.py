@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ import pandas as pd
 import pytest
 
 from pyprof2 import load, parse
-from pyprof2.analysis.axes import split_owners
+from pyprof2.analysis.axes import OWNED, split_owners
+from pyprof2.cli import main
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyprof2.api.run import Run
@@ -155,6 +158,35 @@ def test_a_kernel_of_several_layers_is_selected_by_each_of_them(run: Run) -> Non
         sums = run.profile(by="name", layer=layer)
         assert sums["time_ns"].sum() == found["dur_ns"].sum()
     assert set(several["kernel_id"]).isdisjoint(run.profile(by="kernel", layer="up")["kernel_id"])
+
+
+@pytest.mark.parametrize("options", [[], ["--sort", "dur_ns"]], ids=["first rows", "all rows"])
+def test_a_kernel_of_several_names_them_in_its_row(
+    run: Run, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["prof", str(run.path), "--by", "kernel", "-c", "kernel_id,op,layer,source", *options]
+    parts = pd.read_parquet(run.path / "kernel_parts")
+    shown = {}
+
+    for form in ("markdown", "csv"):
+        assert main([*words, "--top", "1000", "--format", form]) == 0
+        text = capsys.readouterr().out.replace(f"{SOURCE}:", "train.py:").replace("\\", "")
+        shown[form] = re.findall(r"\(shared: [^()]*\)", text)
+        assert Counter(shown[form]) == Counter(
+            f"(shared: {', '.join(names)})"
+            for axis in OWNED
+            for _, own in parts.groupby("kernel_id")[axis]
+            if len(names := in_words(own.dropna().unique())) > 1
+        )
+    assert "(shared: train.py:16, 19)" in shown["csv"]
+
+
+def in_words(owners: Iterable[str]) -> list[str]:
+    """Return owners as a row names them, the lines of the one file by number."""
+    lines = sorted(int(each.rpartition(":")[2]) for each in owners if each.startswith(SOURCE))
+    if lines:
+        return [f"train.py:{lines[0]}", *map(str, lines[1:])]
+    return sorted(owners)
 
 
 def test_layers_that_are_one_at_a_depth_are_no_set(run: Run) -> None:

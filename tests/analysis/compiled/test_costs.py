@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyprof2.analysis.compiled.costs import GraphWork, bound_sizes, has_open_sizes
 from pyprof2.recording import CodeLaunch, CodeNode, CodeTensor, CompiledGraph
 from pyprof2.signatures import OpCall, Scalar, Tensor
+from tests.counted_calls import calls_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 ROWS, COLUMNS = 8, 128
 N = ROWS * COLUMNS
@@ -233,3 +237,45 @@ def test_sizes_that_no_tensor_has_are_not_known(sizes: tuple[int, ...]) -> None:
     assert GraphWork(CompiledGraph("k", nodes=nodes, launches=(launch,))).of(0, None).flops == (
         None,
     )
+
+
+def many_products(count: int) -> CompiledGraph:
+    """Return a graph without lists: products, each with a kernel that reduces its result."""
+    nodes, launches = {}, []
+    for at in range(count):
+        nodes[f"mm{at}"] = node("aten::mm", f"sum{at - 1}" if at else "x")
+        nodes[f"sum{at}"] = node("aten::sum", f"mm{at}", sizes=(1,))
+        launches.append(CodeLaunch("aten::mm", None, (f"buf{2 * at}",)))
+        launches.append(CodeLaunch(f"cpp_fused_sum_{at}", None, (f"buf{2 * at + 1}",)))
+    buffers = {f"buf{at}": name for at, name in enumerate(nodes)}
+    return CompiledGraph("k", nodes=nodes, inputs=X, launches=tuple(launches), buffers=buffers)
+
+
+class CountedNodes(dict[str, CodeNode]):
+    """Counts how often nodes are looked through one after another."""
+
+    def __init__(self, nodes: Mapping[str, CodeNode]) -> None:
+        super().__init__(nodes)
+        self.walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["buffers", "no buffers"])
+def test_the_work_of_a_graph_grows_as_its_launches(*, held: bool) -> None:
+    def counts(number: int) -> tuple[int, int]:
+        graph = many_products(number)
+        nodes = CountedNodes(graph.nodes)
+        graph = replace(graph, nodes=nodes, buffers=graph.buffers if held else {})
+        return calls_of(lambda: GraphWork(graph)), nodes.walks
+
+    (few, walks), (many, same_walks) = counts(50), counts(500)
+
+    assert many < 10.5 * few
+    assert walks == same_walks

@@ -313,6 +313,30 @@ def test_a_capture_is_whole_in_its_window(tmp_path: Path) -> None:
     assert {row["link"] for row in replayed} == {"graph_names"}
 
 
+def test_captures_that_a_thread_has_open_at_once_are_in_one_window(tmp_path: Path) -> None:
+    """Which of them ends is not known: a cut between two begins would make one known."""
+    begin, end = "cudaStreamBeginCapture", "cudaStreamEndCapture"
+    events = [op("aten::eager", at, 2) for at in range(20, 900, 20)]
+    calls = [(105, begin), (205, begin), (305, end), (405, end), (605, begin), (705, end)]
+    for number, (at, name) in enumerate(calls):
+        events.append(launch(at, 500 + number, name=name))
+    for number, at in enumerate(at for each in (110, 210, 310, 610) for at in (each, each + 20)):
+        args = {"correlation": number, "kernel": f"k{number}"}
+        events.append(op(f"aten::op{number}", at + 12, 4))
+        events.append(complete("cuda_runtime", "hipLaunchKernel", at + 13, 1, args=args))
+    for first, at in ((0, 810), (2, 850), (6, 890)):
+        events.append(launch(at, at, name="hipGraphLaunch"))
+        events += [kernel(at + 5 + n, 1, at, name=f"k{first + n}.kd") for n in range(2)]
+
+    found = in_windows(tmp_path, events, windows=25)
+
+    known = {row["kernel"]: row["op"] for row in found["kernels"]}
+    assert known == {
+        "k0.kd": None, "k1.kd": None, "k2.kd": None, "k3.kd": None,
+        "k6.kd": "aten::op6", "k7.kd": "aten::op7",
+    }  # fmt: skip
+
+
 def test_rows_lie_in_few_batches(tmp_path: Path) -> None:
     """Of a window only its own rows are read: the others are in other batches of the files."""
     recording = read(trace(tmp_path / "t.json", steps(8)))
