@@ -71,7 +71,8 @@ def watched() -> Stages:
     """Import what parses, and time its stages from now on."""
     from pyprof2 import recording
     from pyprof2.parsers import _json, kineto
-    from pyprof2.pipeline import parsing
+    from pyprof2.pipeline import assemble, parsing, results
+    from pyprof2.store import folder
 
     stages = Stages()
     stages.watch("inflate", _json, "inflate", yields=True)
@@ -82,9 +83,12 @@ def watched() -> Stages:
     stages.watch("spool", recording.Spool, "append")
     stages.watch("spool", recording.Spool, "finish")
     stages.watch("link and cost", parsing, "assemble", yields=True)
+    stages.watch("link and cost", assemble, "_ranked", yields=True)
     stages.watch("idle time", parsing, "idle_of_recording", yields=True)
-    stages.watch("results", parsing, "result_tables", yields=True)
-    stages.watch("write", parsing, "write_table")
+    stages.watch("results", results, "result_tables", yields=True)
+    for module in (parsing, results):
+        stages.watch("write", module, "write_table")
+    stages.watch("write", folder.TableWriters, "write")
     return stages
 
 

@@ -98,11 +98,13 @@ class Values:
         bits: int64: the number; of a float its bits; else the code of the value.
         kinds: `NO_VALUE`, `WHOLE`, `OTHER` or `FLOAT`.
         words: the dictionary of the other values.
+        seen: the kinds that may be among them, each as a bit.
     """
 
     bits: Int
     kinds: Kinds
     words: Sequence[Any]
+    seen: int = -1
 
     @classmethod
     def of(cls, values: Sequence[Any], words: Words) -> Values:
@@ -156,17 +158,26 @@ class Values:
 
     def filled(self, others: Values) -> Values:
         """Return the values, with others where there are none."""
+        if not self.seen & 1 << NO_VALUE:
+            return self
         lacks = self.kinds == NO_VALUE
         if not lacks.any():
             return self
         bits = np.where(lacks, others.bits, self.bits)
-        return replace(self, bits=bits, kinds=np.where(lacks, others.kinds, self.kinds))
+        kinds = np.where(lacks, others.kinds, self.kinds)
+        return replace(self, bits=bits, kinds=kinds, seen=self.seen | others.seen)
 
     def without_zeros(self) -> Values:
         """Return the values, none for what is zero or an empty text."""
+        if self.seen == 1 << NO_VALUE:
+            return self
         is_zero = (self.bits == 0) & (self.kinds != OTHER)
         is_zero |= self.is_other(lambda word: not word)
-        return replace(self, kinds=np.where(is_zero, np.uint8(NO_VALUE), self.kinds))
+        return replace(
+            self,
+            kinds=np.where(is_zero, np.uint8(NO_VALUE), self.kinds),
+            seen=self.seen | 1 << NO_VALUE,
+        )
 
     def is_other(self, wanted: Callable[[Any], bool]) -> Bool:
         """Return which values are no numbers, and wanted."""
@@ -177,17 +188,28 @@ class Values:
 
     def as_ints(self) -> pa.Array | None:
         """Return the values as int64; None if there are others than whole numbers that fit."""
-        if len(self.kinds) and self.kinds.max() > WHOLE:
+        if self.seen >> OTHER and len(self.kinds) and self.kinds.max() > WHOLE:
             return None
-        return pa.array(self.bits, mask=_mask(self.kinds == NO_VALUE))
+        return self._column(self.bits)
 
     def as_floats(self) -> pa.Array | None:
         """Return the values as floats; None if that would not be exact, or there are others."""
+        if self.seen == 1 << NO_VALUE:
+            return self._column(self.bits.view(np.float64))
         is_whole = self.kinds == WHOLE
         if (self.kinds == OTHER).any() or (np.abs(self.bits[is_whole]) > _EXACT_MAX).any():
             return None
         floats = np.where(is_whole, self.bits.astype(np.float64), self.bits.view(np.float64))
-        return pa.array(floats, mask=_mask(self.kinds == NO_VALUE))
+        return self._column(floats)
+
+    def _column(self, numbers: NDArray[Any]) -> pa.Array:
+        """Return numbers as a column, null where there is no value."""
+        column = pa.array(numbers)
+        if not self.seen & 1 << NO_VALUE:
+            return column
+        if self.seen == 1 << NO_VALUE:
+            return pa.nulls(len(numbers), column.type)
+        return pa.array(numbers, mask=_mask(self.kinds == NO_VALUE))
 
 
 def _mask(lacks: Bool) -> Bool | None:

@@ -96,11 +96,13 @@ class NativeScanner:
         return finished(self._stream, Scan(columns, skipped, count, "compiled"))
 
     def _call(self, packed: bytes) -> Call:
-        numbers = np.frombuffer(packed, np.int64).reshape(-1, 2)
-        name, *parts = (self._part(kind, bits) for kind, bits in numbers.tolist())
-        dims, types, strides, values = (part or b"" for part in parts[:4])
-        comm = tuple(parts[4:])
-        return Call(name, dims, types, strides, values, comm if comm[0] else None)
+        (_, name), *parts = np.frombuffer(packed, np.int64).reshape(-1, 2).tolist()
+        found: list[Any] = [None] * len(CALL)
+        for place, bits in parts:
+            found[(place >> 8) - 1] = self._part(place & 0xFF, bits)
+        comm = tuple(found[4:])
+        dims, types, strides, values = (part or b"" for part in found[:4])
+        return Call(self._texts[name], dims, types, strides, values, comm if comm[0] else None)
 
     def _part(self, kind: int, bits: int) -> Any:
         if kind == _RAW:
@@ -110,7 +112,7 @@ class NativeScanner:
         value = Values(np.array([bits]), np.array([kind], np.uint8), self._texts)
         return value.to_list()[0]
 
-    def _columns(self, group: str, buffers: Iterator[bytes], text: bytes) -> EventColumns:
+    def _columns(self, group: str, buffers: Iterator[Any], text: bytes) -> EventColumns:
         name, pid, tid = self._names(buffers), self._values(buffers), self._values(buffers)
         start, dur = (np.frombuffer(next(buffers), np.int64) for _ in range(2))
         timed = np.frombuffer(next(buffers), np.bool_)
@@ -127,7 +129,6 @@ class NativeScanner:
             else:
                 words = self._texts if argument.takes == "text" else self._raws
                 args[column] = Texts(self._codes(buffers), words)
-            next(buffers)
         if group in WITH_CALLS:
             args["call"] = Texts(call, self._calls)
         dur = np.zeros_like(start) if group in MOMENTS else dur
@@ -137,12 +138,13 @@ class NativeScanner:
         numbers = np.frombuffer(places, np.int64).reshape(-1, 2)
         return Texts.each([text[begin:end] for begin, end in numbers.tolist()])
 
-    def _codes(self, buffers: Iterator[bytes]) -> Any:
+    def _codes(self, buffers: Iterator[Any]) -> Any:
         return np.frombuffer(next(buffers), np.int32)
 
-    def _names(self, buffers: Iterator[bytes]) -> Texts:
+    def _names(self, buffers: Iterator[Any]) -> Texts:
         return Texts(self._codes(buffers), self._texts)
 
-    def _values(self, buffers: Iterator[bytes]) -> Values:
+    def _values(self, buffers: Iterator[Any]) -> Values:
         bits = np.frombuffer(next(buffers), np.int64)
-        return Values(bits, np.frombuffer(next(buffers), np.uint8), self._texts)
+        kinds = np.frombuffer(next(buffers), np.uint8)
+        return Values(bits, kinds, self._texts, next(buffers))

@@ -21,6 +21,7 @@
 
 enum { NAME_MAX_BYTES = 1 << 14, DEPTH_MAX = 64, GROUPS_MAX = 32, KEYS_MAX = 64, SLOTS = 256 };
 enum { DIGITS_MAX = 18, US_DIGITS_MAX = 16, NUMBER_MAX = 64 };
+enum { STEPS_MAX = 4096, STEPS_OF_PLACE = 24, STEP_BYTES_MAX = 256, GUESSES = 4096 };
 
 static const int64_t US_MAX = INT64_C(4000000000000000); /* the year 2096; in ns it fits */
 
@@ -338,14 +339,41 @@ static const u8 *read_float(const u8 *at, const u8 *stop, Value *out)
     return stop;
 }
 
+/* Few digits of µs with few decimals, as most are; NULL: it may be another number. */
+static const u8 *short_time(const u8 *at, int64_t *ns)
+{
+    const u8 *first = at;
+    int64_t value = 0;
+    int place = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (at - first == US_DIGITS_MAX)
+            return NULL;
+        value = value * 10 + (*at - '0');
+    }
+    if (at == first || (*first == '0' && at - first > 1) || value > US_MAX)
+        return NULL;
+    if (*at == '.') {
+        for (at++; place < 3 && *at >= '0' && *at <= '9'; at++, place++)
+            value = value * 10 + (*at - '0');
+        if (!place)
+            return NULL;
+    }
+    if ((*at >= '0' && *at <= '9') || *at == 'e' || *at == 'E')
+        return NULL;
+    for (; place < 3; place++)
+        value *= 10;
+    *ns = value;
+    return at;
+}
+
 /* The digits of µs as whole ns, rounded half up; exact, because no float is involved. */
 static const u8 *read_time(const u8 *at, int64_t *ns)
 {
     int negative = *at == '-', is_float, place;
-    const u8 *stop = number_end(at, &is_float), *first = at + negative;
+    const u8 *stop = short_time(at, ns), *first = at + negative;
     int64_t value = 0;
-    if (!stop)
-        return NULL;
+    if (stop || !(stop = number_end(at, &is_float)))
+        return stop;
     for (at = first; *at >= '0' && *at <= '9'; at++) {
         if (at - first >= US_DIGITS_MAX)
             return NULL;
@@ -376,13 +404,20 @@ static const u8 *read_time(const u8 *at, int64_t *ns)
 
 /* ---- The scanner ---- */
 
+/* A column of numbers or ids, and what they are; the kinds that are among them are bits of `seen`. */
 typedef struct {
-    u8 takes;        /* AS_NUMBER … AS_ALL */
-    u8 key_count;    /* the value is that of the first key that has one; 0: that of `args` itself */
+    int64_t *bits;
+    u8 *kinds;
+    int seen;
+} Numbers;
+
+typedef struct {
+    u8 takes;         /* AS_NUMBER … AS_ALL */
+    u8 key_count;     /* the value is that of the first key that has one; 0: that of `args` itself */
     u8 first_key;
-    Buffer values;   /* int64_t of numbers and ids, int32_t codes of texts; of all arguments two
-                        int64_t: where they begin and end in the text, 0 and 0: there are none */
-    Buffer kinds;    /* u8, of numbers and ids */
+    Numbers numbers;  /* of numbers and ids; of all arguments two of `bits` each: where they begin and
+                         end in the text, 0 and 0: there are none */
+    int32_t *codes;   /* of texts; -1: there is none */
 } Column;
 
 typedef struct {
@@ -391,9 +426,7 @@ typedef struct {
     u8 takes;
 } Key;
 
-/* What every group has, beside the columns of its arguments. */
-enum { NAME, PID, PID_KIND, TID, TID_KIND, START, DUR, TIMED, ID, ID_KIND, PHASE, CALL, OWN };
-
+/* The events of a group, of which each column has room for as many as any other. */
 typedef struct {
     Column columns[KEYS_MAX];
     int column_count;
@@ -402,9 +435,26 @@ typedef struct {
     int key_count;
     u8 places[SLOTS]; /* number of a key + 1, by its spelling */
     int is_moment; /* has an id and no duration */
-    Buffer own[OWN];
-    size_t count;
+    int32_t *name, *phase, *call;
+    Numbers pid, tid, id;
+    int64_t *start, *dur;
+    u8 *timed;
+    size_t count, capacity;
 } Group;
+
+/* What stands between two values of an object mostly stands there as it did before. A step is this
+   text, from behind a value to the next one; with the steps after it, it is a tree. A phase and a
+   category, on which it depends what the others mean, are part of the text. */
+typedef struct {
+    u8 *text;
+    size_t size;
+    int what;            /* the field or the key whose value follows, SKIP or END */
+    int32_t code;        /* of a phase or a category */
+    int32_t first, next; /* the first step after it, and another one from the same place; 0: none */
+} Step;
+
+/* What a value may be of: a field of an event, or the number of a key of its arguments. */
+enum { END = -2, SKIP = -1, NAME, START, DUR, PID, TID, ID, PHASE, CATEGORY, ARGS };
 
 typedef struct {
     PyObject_HEAD
@@ -419,11 +469,16 @@ typedef struct {
     int group_count;
     const u8 *text; /* what is scanned */
     int32_t last_phase, last_category, last_pair; /* the pair of the event before; -1: none */
+    int32_t last_name; /* the name of the event before */
+    Step *steps; /* the first ones have no text: the beginnings of events, and of arguments by group */
+    int32_t step_count;
+    int32_t guesses[GUESSES]; /* the text or JSON that came last after another one, at some place */
     int failed; /* Python could not say of which group a pair is */
 } Scanner;
 
 typedef struct {
     int32_t phase, category, name, pair, group;
+    int32_t last; /* the code of what was read before, by which the next text is guessed */
     Value pid, tid, id;
     int64_t start, dur;
     int has_start, has_dur, has_args;
@@ -433,7 +488,11 @@ typedef struct {
 
 /* An error of Python's is set; nothing else is wrong. */
 #define FAILED ((const u8 *)-1)
-#define BAD(at) (!(at) || (at) == FAILED)
+
+static int is_bad(const u8 *at)
+{
+    return !at || at == FAILED;
+}
 
 static const u8 *short_of_memory(int32_t code)
 {
@@ -449,61 +508,82 @@ static int32_t empty_text(Scanner *self)
     return code_of(&self->texts, NULL, 0, self->seed);
 }
 
-static const u8 *read_text(Scanner *self, const u8 *at, const u8 *end, size_t most, int32_t *code)
+/* The place of a guess of what follows the text of a code; `where` tells two places apart. */
+static int32_t *guess_after(Scanner *self, int32_t code, int32_t where)
+{
+    uint32_t hash = ((uint32_t)code * 0x9E3779B1u) ^ ((uint32_t)where * 0x85EBCA6Bu);
+    return &self->guesses[(hash ^ hash >> 15) % GUESSES];
+}
+
+/* From what follows the guess to behind it, if that is what stands here. A text that was read once
+   is whole, and so is JSON where a bracket or a quote begins it. */
+static const u8 *guessed(const Dictionary *in, int32_t code, const u8 *at, const u8 *end, size_t most,
+                         int is_quoted)
+{
+    const u8 *word;
+    size_t size;
+    if (code >= in->count)
+        return NULL;
+    word = word_of(in, code, &size);
+    if (size > most || (size_t)(end - at) < size + 2)
+        return NULL;
+    if (is_quoted)
+        return *at == '"' && at[size + 1] == '"' && !memcmp(at + 1, word, size) ? at + size + 2 : NULL;
+    return (*at == '[' || *at == '{' || *at == '"') && !memcmp(at, word, size) ? at + size : NULL;
+}
+
+static const u8 *read_text(Scanner *self, const u8 *at, const u8 *end, size_t most, int32_t *guess,
+                           int32_t *code)
 {
     int escaped = 0;
-    const u8 *stop;
+    const u8 *stop = guessed(&self->texts, *guess, at, end, most, 1);
+    if (stop) {
+        *code = *guess;
+        return stop;
+    }
     if (*at != '"' || !(stop = string_end(at + 1, end, &escaped)))
         return NULL;
     if ((size_t)(stop - at - 1) > most)
         return NULL;
     *code = code_of(&self->texts, at + 1, (size_t)(stop - at - 1), self->seed);
-    return *code < 0 ? short_of_memory(*code) : stop + 1;
+    if (*code < 0)
+        return short_of_memory(*code);
+    *guess = *code;
+    return stop + 1;
 }
 
-/* A text that is often the one of the event before, whose code that is; -1: there was none. */
-static const u8 *read_usual(Scanner *self, const u8 *at, const u8 *end, int32_t last, int32_t *code)
+static const u8 *read_raw(Scanner *self, const u8 *at, const u8 *end, int32_t *guess, Value *out)
 {
-    if (last >= 0) {
-        size_t size;
-        const u8 *word = word_of(&self->texts, last, &size);
-        if (*at == '"' && (size_t)(end - at) > size + 1 && at[size + 1] == '"'
-            && !memcmp(at + 1, word, size)) {
-            *code = last;
-            return at + size + 2;
-        }
+    const u8 *stop = guessed(&self->raws, *guess, at, end, SIZE_MAX - 2, 0);
+    int32_t code = *guess;
+    if (!stop) {
+        if (!(stop = value_end(at, end)))
+            return NULL;
+        code = code_of(&self->raws, at, (size_t)(stop - at), self->seed);
+        if (code < 0)
+            return short_of_memory(code);
+        *guess = code;
     }
-    return read_text(self, at, end, NAME_MAX_BYTES, code);
-}
-
-static const u8 *read_raw(Scanner *self, const u8 *at, const u8 *end, Value *out)
-{
-    const u8 *stop = value_end(at, end);
-    int32_t code;
-    if (!stop)
-        return NULL;
-    code = code_of(&self->raws, at, (size_t)(stop - at), self->seed);
-    if (code < 0)
-        return short_of_memory(code);
     out->kind = RAW;
     out->bits = code;
     return stop;
 }
 
-static const u8 *read_value(Scanner *self, const u8 *at, const u8 *end, int takes, Value *out)
+static const u8 *read_value(Scanner *self, const u8 *at, const u8 *end, int takes, int32_t *guess,
+                            Value *out)
 {
     const u8 *stop;
     int32_t code = 0;
     int is_float;
     if (takes == AS_JSON)
-        return read_raw(self, at, end, out);
+        return read_raw(self, at, end, guess, out);
     if (*at == 'n') {
         out->kind = NONE;
         out->bits = 0;
         return literal(at, end, "null", 4);
     }
     if (*at == '"') {
-        stop = read_text(self, at, end, SIZE_MAX, &code);
+        stop = read_text(self, at, end, SIZE_MAX - 2, guess, &code);
         out->kind = TEXT;
         out->bits = code;
         return stop;
@@ -548,33 +628,117 @@ static const u8 *read_key(const u8 *at, const u8 *end, const u8 **key, size_t *s
     return *at == ':' ? blank(at + 1, end) : NULL;
 }
 
+#define IS_KEY(word) (size == sizeof(word) - 1 && !memcmp(key, word, sizeof(word) - 1))
+
+/* Which field of an event a key names. */
+static int field_of(const u8 *key, size_t size)
+{
+    return IS_KEY("name") ? NAME
+           : IS_KEY("ts") ? START
+           : IS_KEY("dur") ? DUR
+           : IS_KEY("pid") ? PID
+           : IS_KEY("tid") ? TID
+           : IS_KEY("id") ? ID
+           : IS_KEY("ph") ? PHASE
+           : IS_KEY("cat") ? CATEGORY
+           : IS_KEY("args") ? ARGS
+                            : SKIP;
+}
+
+/* Keep a step from a place, and return its number; 0: there is no room for it. */
+static int32_t keep_step(Scanner *self, int32_t from, const Step *found, const u8 *text)
+{
+    int32_t count = 0, number = self->step_count;
+    Step *step = &self->steps[number];
+    if (from < 0 || number == STEPS_MAX || found->size > STEP_BYTES_MAX)
+        return -1;
+    for (int32_t at = self->steps[from].first; at; at = self->steps[at].next)
+        if (++count == STEPS_OF_PLACE)
+            return -1;
+    *step = *found;
+    if (!(step->text = malloc(step->size)))
+        return -1;
+    memcpy(step->text, text, step->size);
+    step->next = self->steps[from].first;
+    self->steps[from].first = number;
+    self->step_count++;
+    return number;
+}
+
+/* Go on to the next value of an object, or behind its end: from a place, -1 for one that is not kept,
+   and from `at`, which `is_first` says is behind the bracket. `group` is that of the arguments; NULL:
+   it is an event. */
+static const u8 *go_on(Scanner *self, int32_t *place, int is_first, const Group *group, const u8 *at,
+                       const u8 *end, Step *found)
+{
+    const u8 *begin = at, *key;
+    size_t size;
+    for (int32_t *link = *place < 0 ? NULL : &self->steps[*place].first; link && *link;) {
+        Step *step = &self->steps[*link];
+        if (step->size <= (size_t)(end - at) && !memcmp(at, step->text, step->size)) {
+            int32_t number = *link;
+            if (link != &self->steps[*place].first) { /* the next one is mostly like this one */
+                *link = step->next;
+                step->next = self->steps[*place].first;
+                self->steps[*place].first = number;
+            }
+            *place = number;
+            found->what = step->what;
+            found->code = step->code;
+            return blank(at + step->size, end);
+        }
+        link = &step->next;
+    }
+    at = blank(at, end);
+    found->code = -1;
+    found->first = 0;
+    if (*at == '}') {
+        found->what = END;
+        at++;
+    } else {
+        if (!is_first) {
+            if (*at != ',')
+                return NULL;
+            at = blank(at + 1, end);
+        }
+        if (!(at = read_key(at, end, &key, &size)))
+            return NULL;
+        found->what = group ? key_at(group, key, size) : field_of(key, size);
+        if (!group && (found->what == PHASE || found->what == CATEGORY)) {
+            int32_t *guess = guess_after(self, 0, found->what);
+            if (is_bad(at = read_text(self, at, end, NAME_MAX_BYTES, guess, &found->code)))
+                return at;
+        }
+    }
+    found->size = (size_t)(at - begin);
+    *place = keep_step(self, *place, found, begin);
+    return found->what == END ? at : blank(at, end);
+}
+
 static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *event)
 {
     const Group *group = &self->groups[event->group];
-    const u8 *key;
-    size_t size;
+    int32_t place = event->group + 1;
+    Step step;
     for (int number = 0; number < group->key_count; number++)
         event->args[number].kind = NONE;
     if (*at != '{')
         return NULL;
-    at = blank(at + 1, end);
-    if (*at == '}')
-        return at + 1;
-    for (;;) {
-        int number;
-        if (!(at = read_key(at, end, &key, &size)))
-            return NULL;
-        number = key_at(group, key, size);
-        at = number < 0 ? value_end(at, end)
-                        : read_value(self, at, end, group->keys[number].takes, &event->args[number]);
-        if (BAD(at))
+    at++;
+    for (int is_first = 1;; is_first = 0) {
+        if (is_bad(at = go_on(self, &place, is_first, group, at, end, &step)) || step.what == END)
             return at;
-        at = blank(at, end);
-        if (*at == '}')
-            return at + 1;
-        if (*at != ',')
-            return NULL;
-        at = blank(at + 1, end);
+        if (step.what == SKIP) {
+            at = value_end(at, end);
+        } else {
+            Value *value = &event->args[step.what];
+            int32_t *guess = guess_after(self, event->last, step.what);
+            at = read_value(self, at, end, group->keys[step.what].takes, guess, value);
+            if (value->kind == RAW || value->kind == TEXT)
+                event->last = (int32_t)value->bits;
+        }
+        if (is_bad(at))
+            return at;
     }
 }
 
@@ -626,8 +790,6 @@ static int find_pair(Scanner *self, Event *event)
     return 1;
 }
 
-#define IS_KEY(word) (size == sizeof(word) - 1 && !memcmp(key, word, sizeof(word) - 1))
-
 /* The arguments of an event. `held` are those that come before what says how to read them. */
 static const u8 *read_whole(Scanner *self, const u8 *at, const u8 *end, Event *event,
                             const u8 **held)
@@ -646,59 +808,55 @@ static const u8 *read_whole(Scanner *self, const u8 *at, const u8 *end, Event *e
     return value_end(at, end);
 }
 
-/* One of the fields of an event that we read, or another. */
-static const u8 *read_field(Scanner *self, const u8 *key, size_t size, const u8 *at, const u8 *end,
-                            Event *event, const u8 **held)
+/* The value of one of the fields of an event that we read, or of another. */
+static const u8 *read_field(Scanner *self, int field, const u8 *at, const u8 *end, Event *event,
+                            const u8 **held)
 {
-    if (IS_KEY("name"))
-        return read_text(self, at, end, NAME_MAX_BYTES, &event->name);
-    if (IS_KEY("ts")) {
+    int32_t *guess = guess_after(self, field == NAME ? self->last_name : 0, ARGS + field);
+    switch (field) {
+    case NAME:
+        at = read_text(self, at, end, NAME_MAX_BYTES, guess, &event->name);
+        event->last = event->name;
+        return at;
+    case START:
         event->has_start = 1;
         return read_time(at, &event->start);
-    }
-    if (IS_KEY("dur")) {
+    case DUR:
         event->has_dur = 1;
         return read_time(at, &event->dur);
-    }
-    if (IS_KEY("pid"))
-        return read_value(self, at, end, AS_ID, &event->pid);
-    if (IS_KEY("tid"))
-        return read_value(self, at, end, AS_ID, &event->tid);
-    if (IS_KEY("id"))
-        return read_value(self, at, end, AS_ID, &event->id);
-    if (IS_KEY("ph") || IS_KEY("cat")) {
-        if (event->has_args) /* these were read as those of another group */
-            return NULL;
-        return key[0] == 'p'
-                   ? read_usual(self, at, end, self->last_phase, &event->phase)
-                   : read_usual(self, at, end, self->last_category, &event->category);
-    }
-    if (!IS_KEY("args"))
+    case PID:
+        return read_value(self, at, end, AS_ID, guess, &event->pid);
+    case TID:
+        return read_value(self, at, end, AS_ID, guess, &event->tid);
+    case ID:
+        return read_value(self, at, end, AS_ID, guess, &event->id);
+    case ARGS:
+        event->whole = at;
+        return event->whole_end = read_whole(self, at, end, event, held);
+    default:
         return value_end(at, end);
-    event->whole = at;
-    return event->whole_end = read_whole(self, at, end, event, held);
+    }
 }
 
 static const u8 *read_event(Scanner *self, const u8 *at, const u8 *end, Event *event)
 {
-    const u8 *key, *held = NULL;
-    size_t size;
+    const u8 *held = NULL;
+    int32_t place = 0;
+    Step step;
     if (*at != '{')
         return NULL;
-    at = blank(at + 1, end);
-    if (*at != '}') {
-        for (;;) {
-            if (!(at = read_key(at, end, &key, &size)))
+    at++;
+    for (int is_first = 1;; is_first = 0) {
+        if (is_bad(at = go_on(self, &place, is_first, NULL, at, end, &step)))
+            return at;
+        if (step.what == END)
+            break;
+        if (step.what == PHASE || step.what == CATEGORY) {
+            if (event->has_args) /* these were read as those of another group */
                 return NULL;
-            at = read_field(self, key, size, at, end, event, &held);
-            if (BAD(at))
-                return at;
-            at = blank(at, end);
-            if (*at == '}')
-                break;
-            if (*at != ',')
-                return NULL;
-            at = blank(at + 1, end);
+            *(step.what == PHASE ? &event->phase : &event->category) = step.code;
+        } else if (is_bad(at = read_field(self, step.what, at, end, event, &held))) {
+            return at;
         }
     }
     if (event->phase < 0)
@@ -718,12 +876,13 @@ static const u8 *read_event(Scanner *self, const u8 *at, const u8 *end, Event *e
                 event->args[number].kind = NONE;
             if (held && self->groups[event->group].key_count) {
                 const u8 *stop = read_args(self, held, end, event);
-                if (BAD(stop))
+                if (is_bad(stop))
                     return stop;
             }
         }
     }
-    return at + 1;
+    self->last_name = event->name;
+    return at;
 }
 
 static Value value_of(const Column *column, const Event *event)
@@ -734,32 +893,76 @@ static Value value_of(const Column *column, const Event *event)
     return value;
 }
 
-static int push_value(Buffer *values, Buffer *kinds, const Value *value)
+static void put(Numbers *column, size_t at, const Value *value)
 {
-    int64_t bits = value->kind == NONE ? 0 : value->bits;
-    return push(values, &bits, sizeof bits) && push(kinds, &value->kind, 1);
+    column->bits[at] = value->kind == NONE ? 0 : value->bits;
+    column->kinds[at] = value->kind;
+    column->seen |= 1 << value->kind;
 }
 
-static int push_column(const Scanner *self, Column *column, const Event *event)
+static void put_column(const Scanner *self, Column *column, size_t at, const Event *event)
 {
     Value value;
-    int32_t code;
     if (column->takes == AS_ALL) {
-        int64_t place[2] = {0, 0};
-        if (event->whole) {
-            place[0] = event->whole - self->text;
-            place[1] = event->whole_end - self->text;
-        }
-        return push(&column->values, place, sizeof place);
+        column->numbers.bits[2 * at] = event->whole ? event->whole - self->text : 0;
+        column->numbers.bits[2 * at + 1] = event->whole ? event->whole_end - self->text : 0;
+        return;
     }
     value = value_of(column, event);
-    if (column->takes == AS_NUMBER || column->takes == AS_ID)
-        return push_value(&column->values, &column->kinds, &value);
-    code = value.kind == NONE ? -1 : (int32_t)value.bits;
-    return push(&column->values, &code, sizeof code);
+    if (column->codes)
+        column->codes[at] = value.kind == NONE ? -1 : (int32_t)value.bits;
+    else
+        put(&column->numbers, at, &value);
 }
 
-/* The code of what was called, and with what: a number for the name and all parts together. */
+/* How many columns a group has besides the parts of calls. */
+static int shown(const Group *group)
+{
+    return group->call_from < 0 ? group->column_count : group->call_from;
+}
+
+#define ENLARGE(array, count) enlarge_array((void **)&(array), (count) * sizeof *(array))
+
+static int enlarge_array(void **array, size_t size)
+{
+    void *more = realloc(*array, size);
+    if (more)
+        *array = more;
+    return more != NULL;
+}
+
+static int enlarge_numbers(Numbers *column, size_t count)
+{
+    return ENLARGE(column->bits, count) && ENLARGE(column->kinds, count);
+}
+
+/* Make room for another event in all columns of a group. */
+static int make_room(Group *group)
+{
+    size_t count = group->capacity ? 2 * group->capacity : 256;
+    int good = ENLARGE(group->name, count) && enlarge_numbers(&group->pid, count)
+               && enlarge_numbers(&group->tid, count) && ENLARGE(group->start, count)
+               && ENLARGE(group->dur, count) && ENLARGE(group->timed, count);
+    if (group->is_moment)
+        good = good && enlarge_numbers(&group->id, count) && ENLARGE(group->phase, count);
+    if (group->call_from >= 0)
+        good = good && ENLARGE(group->call, count);
+    for (int i = 0; good && i < shown(group); i++) {
+        Column *column = &group->columns[i];
+        if (column->takes == AS_TEXT || column->takes == AS_JSON)
+            good = ENLARGE(column->codes, count);
+        else if (column->takes == AS_ALL)
+            good = ENLARGE(column->numbers.bits, 2 * count);
+        else
+            good = enlarge_numbers(&column->numbers, count);
+    }
+    if (good)
+        group->capacity = count;
+    return good;
+}
+
+/* The code of what was called, and with what: a number for the name and all parts together. Of each
+   part there is: its place, what it is, and its number. */
 static int32_t call_of(Scanner *self, const Group *group, const Event *event)
 {
     int64_t parts[2 * (KEYS_MAX + 1)];
@@ -768,8 +971,10 @@ static int32_t call_of(Scanner *self, const Group *group, const Event *event)
     parts[count++] = event->name;
     for (int i = group->call_from; i < group->column_count; i++) {
         Value value = value_of(&group->columns[i], event);
-        parts[count++] = value.kind;
-        parts[count++] = value.kind == NONE ? 0 : value.bits;
+        if (value.kind == NONE)
+            continue;
+        parts[count++] = (int64_t)(i - group->call_from + 1) << 8 | value.kind;
+        parts[count++] = value.bits;
     }
     return code_of(&self->calls, (const u8 *)parts, count * sizeof *parts, self->seed);
 }
@@ -777,38 +982,36 @@ static int32_t call_of(Scanner *self, const Group *group, const Event *event)
 static const u8 *keep_event(Scanner *self, const u8 *at, const Event *event)
 {
     Group *group;
-    Buffer *own;
-    u8 timed = (u8)(event->has_start && event->has_dur);
-    int good, shown;
-    size_t *counts = (size_t *)self->pair_counts.data;
+    size_t row, *counts = (size_t *)self->pair_counts.data;
     if (!counts[event->pair]++ && !push(&self->touched, &event->pair, sizeof event->pair))
         return short_of_memory(NO_MEMORY);
     if (event->group < 0)
         return at;
     group = &self->groups[event->group];
-    if (group->is_moment)
-        timed = (u8)event->has_start;
-    good = group->count || push(&self->order, &event->group, sizeof event->group);
+    row = group->count;
+    if ((!row && !push(&self->order, &event->group, sizeof event->group))
+        || (row == group->capacity && !make_room(group)))
+        return short_of_memory(NO_MEMORY);
     group->count++;
-    own = group->own;
-    good = good && push(&own[NAME], &event->name, sizeof event->name)
-           && push_value(&own[PID], &own[PID_KIND], &event->pid)
-           && push_value(&own[TID], &own[TID_KIND], &event->tid)
-           && push(&own[START], &event->start, sizeof event->start)
-           && push(&own[DUR], &event->dur, sizeof event->dur) && push(&own[TIMED], &timed, 1);
-    if (group->is_moment)
-        good = good && push_value(&own[ID], &own[ID_KIND], &event->id)
-               && push(&own[PHASE], &event->phase, sizeof event->phase);
-    shown = group->call_from < 0 ? group->column_count : group->call_from;
-    for (int i = 0; good && i < shown; i++)
-        good = push_column(self, &group->columns[i], event);
-    if (good && group->call_from >= 0) {
-        int32_t call = call_of(self, group, event);
-        if (call == TOO_ALIKE)
-            return NULL;
-        good = call >= 0 && push(&own[CALL], &call, sizeof call);
+    group->name[row] = event->name;
+    put(&group->pid, row, &event->pid);
+    put(&group->tid, row, &event->tid);
+    group->start[row] = event->start;
+    group->dur[row] = event->dur;
+    group->timed[row] = (u8)(event->has_start && (event->has_dur || group->is_moment));
+    if (group->is_moment) {
+        put(&group->id, row, &event->id);
+        group->phase[row] = event->phase;
     }
-    return good ? at : short_of_memory(NO_MEMORY);
+    for (int i = 0; i < shown(group); i++)
+        put_column(self, &group->columns[i], row, event);
+    if (group->call_from >= 0) {
+        int32_t call = call_of(self, group, event);
+        if (call < 0)
+            return short_of_memory(call);
+        group->call[row] = call;
+    }
+    return at;
 }
 
 static const u8 *read_events(Scanner *self, const u8 *at, const u8 *end, Py_ssize_t *count)
@@ -821,16 +1024,16 @@ static const u8 *read_events(Scanner *self, const u8 *at, const u8 *end, Py_ssiz
     if (*at == ']')
         return blank(at + 1, end);
     for (;;) {
-        event.phase = event.category = event.name = event.pair = event.group = -1;
+        event.phase = event.category = event.name = event.pair = event.group = event.last = -1;
         event.pid.kind = event.tid.kind = event.id.kind = NONE;
         event.start = event.dur = 0;
         event.has_start = event.has_dur = event.has_args = 0;
         event.whole = event.whole_end = NULL;
         at = read_event(self, at, end, &event);
-        if (BAD(at))
+        if (is_bad(at))
             return at;
         at = keep_event(self, at, &event);
-        if (BAD(at))
+        if (is_bad(at))
             return at;
         ++*count;
         at = blank(at, end);
@@ -851,13 +1054,10 @@ static void clear_columns(Scanner *self)
     self->touched.size = self->order.size = 0;
     for (int number = 0; number < self->group_count; number++) {
         Group *group = &self->groups[number];
-        if (!group->count)
-            continue;
         group->count = 0;
-        for (int i = 0; i < OWN; i++)
-            group->own[i].size = 0;
+        group->pid.seen = group->tid.seen = group->id.seen = 0;
         for (int i = 0; i < group->column_count; i++)
-            group->columns[i].values.size = group->columns[i].kinds.size = 0;
+            group->columns[i].numbers.seen = 0;
     }
 }
 
@@ -870,21 +1070,40 @@ static int append(PyObject *list, PyObject *item) /* takes the item over */
     return !failed;
 }
 
-static PyObject *bytes_of(const Buffer *buffer)
+static int append_bytes(PyObject *list, const void *data, size_t size)
 {
-    return PyBytes_FromStringAndSize((const char *)buffer->data, (Py_ssize_t)buffer->size);
+    return append(list, PyBytes_FromStringAndSize(data, (Py_ssize_t)size));
+}
+
+static int append_numbers(PyObject *list, const Numbers *column, size_t count)
+{
+    return append_bytes(list, column->bits, count * sizeof *column->bits)
+           && append_bytes(list, column->kinds, count) && append(list, PyLong_FromLong(column->seen));
 }
 
 static PyObject *group_buffers(const Group *group, int number)
 {
-    int shown = group->call_from < 0 ? group->column_count : group->call_from;
     PyObject *found = PyList_New(0);
-    int good = found != NULL;
-    for (int i = 0; good && i < OWN; i++)
-        good = append(found, bytes_of(&group->own[i]));
-    for (int i = 0; good && i < shown; i++)
-        good = append(found, bytes_of(&group->columns[i].values))
-               && append(found, bytes_of(&group->columns[i].kinds));
+    size_t count = group->count, moments = group->is_moment ? count : 0;
+    size_t calls = group->call_from < 0 ? 0 : count;
+    int good = found && append_bytes(found, group->name, count * sizeof *group->name)
+               && append_numbers(found, &group->pid, count)
+               && append_numbers(found, &group->tid, count)
+               && append_bytes(found, group->start, count * sizeof *group->start)
+               && append_bytes(found, group->dur, count * sizeof *group->dur)
+               && append_bytes(found, group->timed, count)
+               && append_numbers(found, &group->id, moments)
+               && append_bytes(found, group->phase, moments * sizeof *group->phase)
+               && append_bytes(found, group->call, calls * sizeof *group->call);
+    for (int i = 0; good && i < shown(group); i++) {
+        const Column *column = &group->columns[i];
+        if (column->codes)
+            good = append_bytes(found, column->codes, count * sizeof *column->codes);
+        else if (column->takes == AS_ALL)
+            good = append_bytes(found, column->numbers.bits, 2 * count * sizeof(int64_t));
+        else
+            good = append_numbers(found, &column->numbers, count);
+    }
     if (!good)
         Py_CLEAR(found);
     return found ? Py_BuildValue("iN", number, found) : NULL;
@@ -1081,7 +1300,18 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *args, PyObject *named
         Py_DECREF(self);
         return NULL;
     }
+    self->step_count = self->group_count + 1;
+    if (!(self->steps = calloc(STEPS_MAX, sizeof *self->steps))) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
     return (PyObject *)self;
+}
+
+static void free_numbers(Numbers *column)
+{
+    free(column->bits);
+    free(column->kinds);
 }
 
 static void scanner_dealloc(PyObject *object)
@@ -1090,16 +1320,26 @@ static void scanner_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     for (int number = 0; number < self->group_count; number++) {
         Group *group = &self->groups[number];
-        for (int i = 0; i < OWN; i++)
-            free(group->own[i].data);
+        free(group->name);
+        free(group->phase);
+        free(group->call);
+        free(group->start);
+        free(group->dur);
+        free(group->timed);
+        free_numbers(&group->pid);
+        free_numbers(&group->tid);
+        free_numbers(&group->id);
         for (int i = 0; i < group->column_count; i++) {
-            free(group->columns[i].values.data);
-            free(group->columns[i].kinds.data);
+            free(group->columns[i].codes);
+            free_numbers(&group->columns[i].numbers);
         }
         for (int i = 0; i < group->key_count; i++)
             free(group->keys[i].text);
     }
     free(self->groups);
+    for (int32_t i = 0; i < self->step_count && self->steps; i++)
+        free(self->steps[i].text);
+    free(self->steps);
     forget(&self->texts);
     forget(&self->raws);
     forget(&self->calls);
