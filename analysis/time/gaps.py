@@ -104,6 +104,14 @@ class Gaps(NamedTuple):
         """Return these gaps, and then the others."""
         return Gaps(*(np.concatenate(both) for both in zip(self, others, strict=True)))
 
+    def with_late_host(self, activities: DeviceActivities) -> Gaps:
+        """Return the gaps in which the host may not have handed over yet what comes next.
+
+        Of the others nothing rests on what else the host did: mostly they are the most.
+        """
+        launched = lookup(activities.launched, self.next, ENDLESS)
+        return Gaps(*(column[launched > self.start] for column in self))
+
 
 class GapFinder:
     """Finds the gaps of one device, from windows of its activities in order of time.
