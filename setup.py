@@ -22,6 +22,7 @@ COMPILED = [
         ("analysis", "analysis", "_nest"),
         ("parsers", "parsers", "_scan"),
         ("parsers", "parsers", "_snapshot_events"),
+        ("parsers", "parsers", "_sqlite_pages"),
     )
 ]
 

@@ -200,12 +200,38 @@ static PyObject *nearest_marked(PyObject *Py_UNUSED(module), PyObject *args)
     return done(&of);
 }
 
+/* The first interval that begins inside of another one and ends after it: its row, or -1. */
+static PyObject *first_overlap(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take(&of, args, 5))
+        return NULL;
+    if (!equal(&of, 0, 4) || of.counts[4] != 1)
+        return refuse(&of, "columns of different lengths");
+    const int64_t *thread = of.columns[0], *start = of.columns[1], *end = of.columns[2];
+    const int64_t *outer = of.columns[3];
+    int64_t *found = of.columns[4];
+    found[0] = -1;
+    for (Py_ssize_t i = 0; found[0] < 0 && i < of.counts[0]; i++) {
+        int64_t j = i && thread[i] == thread[i - 1] ? i - 1 : -1;
+        while (j >= 0 && end[j] < end[i]) {
+            if (end[j] > start[i])
+                found[0] = i;
+            if (outer[j] >= j)
+                return refuse(&of, "an interval that is not after the one around it");
+            j = outer[j];
+        }
+    }
+    return done(&of);
+}
+
 static PyMethodDef functions[] = {
     {"nearest_later_end", nearest_later_end, METH_VARARGS, "thread, end, outer"},
     {"enclosing", enclosing, METH_VARARGS, "thread, end, reach, outer, parent"},
     {"last_not_after", last_not_after, METH_VARARGS, "key, start, wanted, time, found"},
     {"holder", holder, METH_VARARGS, "end, outer, time, found"},
     {"nearest_marked", nearest_marked, METH_VARARGS, "parent, found"},
+    {"first_overlap", first_overlap, METH_VARARGS, "thread, start, end, outer, found"},
     {NULL, NULL, 0, NULL},
 };
 

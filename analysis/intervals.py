@@ -136,6 +136,9 @@ class Nest:
 
     def overlaps(self) -> bool:
         """Whether any interval begins inside of another of its thread and ends outside of it."""
+        first = np.empty(1, np.int64)
+        if _compiled(first, "first_overlap", self.thread, self.start, self.end, self.outer):
+            return bool(first[0] >= 0)
         before = np.arange(-1, len(self.order) - 1)
         before[~self._same_thread(before)] = -1
         todo = np.flatnonzero(before >= 0)

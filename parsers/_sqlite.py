@@ -1,7 +1,9 @@
 """Read SQLite files of others: never write, look at what is there, stream rows as Arrow batches.
 
-SQLAlchemy inspects the tables and composes the queries, so no name is ever pasted into SQL; ADBC
-runs those with many rows. Two ways of opening, one way of failing: `TraceError` with the path.
+SQLAlchemy inspects the tables and composes the queries, so no name is ever pasted into SQL. Where
+`_sqlite_pages.c` is built it reads tables with many rows from their pages, as far as these are
+plain; ADBC runs the queries of all else. Three ways of opening, one way of failing: `TraceError`
+with the path.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
@@ -19,9 +22,10 @@ import sqlalchemy as sa
 from adbc_driver_sqlite import dbapi
 
 from pyprof2.errors import TraceError
+from pyprof2.parsers._sqlite_tables import TablePages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from types import TracebackType
 
 ColumnType = Literal["int", "text"]
@@ -235,19 +239,51 @@ class Database:
             return
         done = 0
         try:
+            read = yield from self._plain_rows(table, wanted, columns)
+            if read is None:
+                return
+            done = read
             self._refuse_large(table, [name for name in wanted if wanted[name] == "text"])
             if self._has_odd_start(table, [name for name in wanted if wanted[name] == "int"]):
                 raise pa.ArrowTypeError(_ODD)
-            for batch in self._stream(_select(table, wanted), wanted):
+            for batch in self._stream(_select(table, wanted, done), wanted):
                 yield _complete(batch, columns)
                 done += batch.num_rows
         except _DRIVER_ERRORS:
             # A value that is not what its column was until then: read on, a type test for each.
             try:
-                for batch in self._stream(_select(table, wanted, guarded_from=done), wanted):
+                for batch in self._stream(_select(table, wanted, done, guarded=True), wanted):
                     yield _complete(batch, columns)
             except _DRIVER_ERRORS as error:
                 raise self._trouble(error) from error
+
+    def _plain_rows(
+        self, table: str, wanted: Mapping[str, ColumnType], columns: Mapping[str, ColumnType]
+    ) -> Generator[dict[str, pa.Array], None, int | None]:
+        """Yield the rows that stand in plain pages; return None if all do, else how many these are.
+
+        As long as they are read no program may change the file, if it asks SQLite.
+        """
+        done = 0
+        journal = self.path.with_name(f"{self.path.name}-journal")
+        if self._copy is not None or journal.exists():
+            return 0
+        texts = {name: kind == "text" for name, kind in wanted.items()}
+        # SQLite itself says what is wrong with a file: it is asked after this.
+        with (
+            suppress(sqlite3.Error, UnicodeError, OSError, pa.ArrowException),
+            self.path.open("rb", buffering=0) as file,
+            closing(self._connect()) as connection,
+        ):
+            pages = TablePages.of(file, connection, table, texts)
+            for batch in () if pages is None else pages.batches():
+                found = _complete(batch, columns)
+                done += batch.num_rows
+                self._require_possible(done)
+                yield found
+            if pages is not None and pages.are_read:
+                return None
+        return done
 
     def _refuse_large(self, table: str, texts: Sequence[str]) -> None:
         """Raise if a text is too long to be read, or all together are larger than the file.
@@ -360,9 +396,9 @@ def _read_only_uri(path: Path) -> str:
 
 
 def _select(
-    table: str, wanted: Mapping[str, ColumnType], guarded_from: int | None = None
+    table: str, wanted: Mapping[str, ColumnType], first: int = 0, *, guarded: bool = False
 ) -> sa.Select[Any]:
-    """Return the query of some columns; with a test of every value's type from a row on."""
+    """Return the query of some columns from a row on; with a test of every value's type or not."""
     source = sa.table(table, *(sa.column(name) for name in wanted))
     values: list[sa.ColumnElement[Any]] = []
     for name, kind in wanted.items():
@@ -370,14 +406,14 @@ def _select(
         if kind == "text":
             # ADBC takes a column's type from its first rows: if all are null, for numbers.
             values.append(sa.func.coalesce(sa.cast(column, sa.Text), "").label(name))
-        elif guarded_from is None:
+        elif not guarded:
             values.append(column)
         else:
             is_number = sa.func.typeof(column).in_(["integer", "real"])
             values.append(sa.case((is_number, sa.cast(column, sa.Integer))).label(name))
     query = sa.select(*values).select_from(source)
     # SQLite has no OFFSET without LIMIT; -1 is none.
-    return query.limit(-1).offset(guarded_from) if guarded_from else query
+    return query.limit(-1).offset(first) if first else query
 
 
 def _complete(batch: pa.RecordBatch, columns: Mapping[str, ColumnType]) -> dict[str, pa.Array]:

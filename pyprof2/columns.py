@@ -26,13 +26,23 @@ _CLOSE: Final = 4
 def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
     """Return an int64 column; `missing` becomes null."""
     is_missing = values == missing
-    return pa.array(values, pa.int64(), mask=is_missing if is_missing.any() else None)
+    if not is_missing.any():
+        return pa.array(values, pa.int64())
+    if is_missing.all():  # as whole columns of most recordings are
+        return pa.nulls(len(values), pa.int64())
+    return pa.array(values, pa.int64(), mask=is_missing)
 
 
 def text_array(column: TextColumn) -> pa.DictionaryArray:
     """Return a dictionary column that holds each text once, and no text that is not used."""
     codes, texts = column
     least = int(codes.min()) if len(codes) else 0
+    if len(codes) and least == codes.max():  # as whole columns of most recordings are
+        word = texts[least] if least >= 0 else None
+        same = (
+            pa.array(np.zeros(len(codes), np.int32)) if word else pa.nulls(len(codes), pa.int32())
+        )
+        return pa.DictionaryArray.from_arrays(same, pa.array([word] if word else [], pa.string()))
     has_null = least < 0
     used = np.flatnonzero(np.bincount(codes - least)[-least:] if has_null else np.bincount(codes))
     words = pa.array([texts[code] or None for code in used.tolist()], pa.string())
@@ -50,7 +60,10 @@ def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray
     """Return `values` at the positions `at`; `missing` where a position is -1."""
     if not len(values):
         return np.full(len(at), missing, np.int64)
-    return np.where(at >= 0, values[at], missing)
+    if at.min(initial=0) >= 0:
+        return values[at].astype(np.result_type(values, missing), copy=False)
+    # Where there is none at all, as in many columns, no value is looked up.
+    return np.where(at >= 0, values[at] if at.max() >= 0 else values[0], missing)
 
 
 def row_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:

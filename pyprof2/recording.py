@@ -229,14 +229,14 @@ class Spool:
         schema = pa.schema([RAW_SCHEMAS[table].field(name) for name in names])
         if not self.counts[table] or (rows is not None and not len(rows)):
             return schema.empty_table()
+        codes = self.raw(table, names)
         if rows is None:
-            codes = self.raw(table, names)
             arrays = [self._decode(table, field, codes[field.name]) for field in schema]
         else:
-            # One column at a time: the whole of it is in memory until its rows are taken.
+            taken = (_take(codes[field.name], rows) for field in schema)
             arrays = [
-                self._decode_used(table, f, _take(self.raw(table, [f.name])[f.name], rows))
-                for f in schema
+                self._decode_used(table, field, own)
+                for field, own in zip(schema, taken, strict=True)
             ]
         return pa.Table.from_arrays(arrays, schema=schema)
 

@@ -227,12 +227,12 @@ MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.val
 LIBRARIES: Final = {
     f"pyprof2/{name}.abi3.so"
     for name in (
-        "analysis/_nest", "parsers/_scan", "parsers/_snapshot_events",
+        "analysis/_nest", "parsers/_scan", "parsers/_snapshot_events", "parsers/_sqlite_pages",
     )
 }  # fmt: skip
 SOURCES: Final = {
     "analysis/_nest.c", "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c",
-    "pyprof2/nvtx/observer.cpp",
+    "parsers/_sqlite_pages.c", "pyprof2/nvtx/observer.cpp",
 }  # fmt: skip
 
 

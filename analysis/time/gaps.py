@@ -104,6 +104,14 @@ class Gaps(NamedTuple):
         """Return these gaps, and then the others."""
         return Gaps(*(np.concatenate(both) for both in zip(self, others, strict=True)))
 
+    def with_late_host(self, activities: DeviceActivities) -> Gaps:
+        """Return the gaps in which the host may not have handed over yet what comes next.
+
+        Of the others nothing rests on what else the host did: mostly they are the most.
+        """
+        launched = lookup(activities.launched, self.next, ENDLESS)
+        return Gaps(*(column[launched > self.start] for column in self))
+
 
 class GapFinder:
     """Finds the gaps of one device, from windows of its activities in order of time.
@@ -222,11 +230,21 @@ def later_launches(windows: Iterable[DeviceActivities]) -> list[dict[tuple[int, 
 
 def _before(group: Int, value: Int, none: int) -> Int:
     """Return for each row the greatest value of the rows before it of its group; else `none`."""
+    if not len(group):
+        return value.copy()
     order = np.argsort(group, kind="stable")
-    values, rank = np.unique(value[order], return_inverse=True)
+    values, known = value[order], value[order] != none
+    least = int(values[known].min(initial=ENDLESS)) - 1
+    code = np.where(known, values - least, 0)
+    codes: Int | None = None
+    if int(code.max() + 1) * int(group.max() + 1) > ENDLESS:  # years apart, in many groups
+        codes, code = np.unique(np.append(code, 0), return_inverse=True)
+        code = code[:-1]
     # Groups come one after another, so the key's maximum is that of the row's own group.
-    highest = np.maximum.accumulate(group[order] * (len(values) + 1) + rank)
-    before = np.r_[-1, highest[:-1]][: len(order)] - group[order] * (len(values) + 1)
+    first = group[order] * (code.max() + 1)
+    highest = np.maximum.accumulate(first + code)
+    before = np.maximum(np.r_[-1, highest[:-1]] - first, 0)
+    found = before if codes is None else codes[before]
     result = np.empty(len(group), np.int64)
-    result[order] = np.where(before >= 0, values[np.maximum(before, 0)], none) if len(order) else 0
+    result[order] = np.where(before > 0, found + least, none)
     return result

@@ -450,7 +450,8 @@ class _HostRows:
         launches = self.launches.read_until(until + 1, self._calls_from(int(gaps.start[0])))
         start, end = _spans(launches)
         near = self._launching[int_column(launches, "launch_id", -1)] & (start <= until)
-        near |= _holds_any(gaps, start, end)
+        asked = gaps.with_late_host(activities)
+        near |= _holds_any(asked, start, end)
         launches = united(launches.filter(pa.array(near)), calls, "launch_id")
         latest = gaps.latest_launch[gaps.latest_launch >= 0]
         # It may have begun together with one of a greater id: it stands anywhere among them.
@@ -465,10 +466,12 @@ class _HostRows:
         return _GapWindow(
             Gaps(*gaps[:-1], row_of(ids, gaps.latest_launch)),
             activities._replace(launch=launch), launches,
-            united(self._near(self._ops, gaps), others, "op_id"), self._near(self._ranges, gaps),
+            united(self._near(self._ops, asked), others, "op_id"), self._near(self._ranges, asked),
         )  # fmt: skip
 
     def _near(self, rows: RowsInTime, gaps: Gaps) -> pa.Table:
+        if not len(gaps):
+            return rows.rows.slice(0, 0)
         since = int(gaps.start[0])
         held = rows.read_until(int(gaps.end[-1]) + 1, lambda part: _spans(part)[1] >= since)
         return held.filter(pa.array(_holds_any(gaps, *_spans(held))))

@@ -95,6 +95,20 @@ def parents_by_hand(intervals: list[Span]) -> list[int]:
 
 
 @given(ANY_SPANS)
+def test_intervals_overlap_where_one_ends_outside_of_another_that_it_begins_in(
+    intervals: list[Span],
+) -> None:
+    crossing = any(
+        a == b and begin < start < end < last
+        for a, begin, end in intervals
+        for b, start, last in intervals
+    )
+
+    thread, start, end = columns(intervals)
+    assert Nest.of(thread, start, end).overlaps() == crossing
+
+
+@given(ANY_SPANS)
 def test_the_parent_is_the_nearest_before_that_ends_no_earlier(intervals: list[Span]) -> None:
     assert nest(intervals).parents().tolist() == parents_by_hand(intervals)
 

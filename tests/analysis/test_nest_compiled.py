@@ -37,7 +37,8 @@ def test_it_finds_what_numpy_finds_of_hundreds_of_intervals(
         nest = Nest.of(thread, start, start + length)
         parent = nest.parents()
         held = nest.innermost(*asked), *nest.holders(*asked)
-        return [c.tolist() for c in (nest.outer, parent, *held, nearest_marked(parent, marked))]
+        columns = nest.outer, parent, *held, nearest_marked(parent, marked)
+        return [[nest.overlaps()], *(column.tolist() for column in columns)]
 
     monkeypatch.setenv("PYPROF2_PURE", "0")
     compiled = found()
@@ -67,6 +68,8 @@ REFUSED: Final = {
     "around itself": ("enclosing", (ZEROS, ZEROS, ints(1, 2, 3), ints(0, 1, 2), ZEROS.copy())),
     "held by itself": ("holder", (ZEROS, ints(0, 1, 2), ints(9, 9, 9), ints(2, 2, 2))),
     "held by none there is": ("holder", (ZEROS, ints(-1, 0, 1), ints(9, 9, 9), ints(3, 3, 3))),
+    "inside of itself": ("first_overlap", (ZEROS, ZEROS, ints(1, 2, 3), ints(0, 1, 2), ints(0))),
+    "no room": ("first_overlap", (ZEROS, ZEROS, ZEROS, ZEROS, ZEROS.copy())),
     "round in circles": ("nearest_marked", (ints(1, 2, 0), ints(-2, -2, -2))),
     "a parent that there is not": ("nearest_marked", (ints(-1, 3, 0), ints(-2, -2, -2))),
 }

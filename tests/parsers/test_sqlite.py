@@ -25,6 +25,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 READ_ONLY = 0o555
 
 
+@pytest.fixture(params=["0", "1"], ids=["compiled", "pure"], autouse=True)
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run all tests with `_sqlite_pages.c`, where it is built, and without."""
+    monkeypatch.setenv("PYPROF2_PURE", request.param)
+
+
 def write(path: Path, *values: Any, declared: str = "INTEGER", script: str = "") -> Path:
     """Write a table `t` with a column `x` of some values."""
     with closing(sqlite3.connect(path)) as connection:
