@@ -6,11 +6,10 @@ A transformer's layer is trained with SGD. Beside the annotation stand an empty
 `TorchDispatchMode`, which is what any way costs that sees every op from Python, the annotation by a
 dispatch mode (what there is without a compiler), and PyProf's way: every function of torch
 replaced by one that writes the call and the whole Python stack into ranges. The ways take turns in
-every round, so what else the machine does hits them all alike; a number is the median over the
-rounds, with the lowest and the highest. Of the steps of a round the fast ones count (the end of the
-lowest tenth): what else a machine does only adds. A profiler that only counts
-(`tests/nvtx/listener.c`) is attached. The time is that of the thread's own work, with one thread
-for kernels.
+every round, and the fast steps and rounds count (where the lowest tenth ends): what else a machine
+does only adds. Beside a number stand the lowest and the highest of single rounds. A profiler that
+only counts (`tests/nvtx/listener.c`) is attached. The time is that of the thread's own work, with
+one thread for kernels.
 
 After them stand: the same with the caches of the CPU emptied before every step; two threads that
 train at once, by the clock; a network with batches of a new size in every step; small ops that the
@@ -218,7 +217,7 @@ def seconds_per_step(step: Callable[[], None], steps: int) -> float:
     return fast(times)
 
 
-def fast(times: list[float]) -> float:
+def fast(times: Sequence[float]) -> float:
     """Return where the lowest tenth ends."""
     return sorted(times)[len(times) // 10]
 
@@ -265,7 +264,7 @@ def _measure(rounds: int, steps: int, frames: Sequence[int]) -> int:
         for name, way in ways.items():
             with way():
                 seconds[name].append(seconds_per_step(step, steps))
-    base = statistics.median(seconds["none"])
+    base = fast(seconds["none"])
     print(f"a step takes {base * 1e3:.2f} ms without; {marked['pyprof2']} ops are marked")
     added = {name: _print_added(name, seconds, marked[name]) for name in list(ways)[1:]}
     cold = cold_times_plain(step, rounds)
@@ -273,10 +272,7 @@ def _measure(rounds: int, steps: int, frames: Sequence[int]) -> int:
     kineto = kineto_times_shapes(step, rounds, steps)
     changing = changing_times_fixed(rounds)
     library = {n: library_times_own(n, rounds) for n in frames}
-    times = statistics.median(
-        with_it / without
-        for with_it, without in zip(seconds["pyprof2"], seconds["none"], strict=True)
-    )
+    times = fast(seconds["pyprof2"]) / base
     share = added["pyprof2"] / added["empty mode"]
     print(f"the step takes {times:.2f} times as long; {share:.0%} of what the empty mode adds")
     holds = times <= TIMES_PLAIN and share <= SHARE_OF_EMPTY
@@ -367,10 +363,11 @@ def kineto_times_shapes(step: Callable[[], None], rounds: int, steps: int) -> fl
 def _print_times(
     what: str, plain: Callable[[], float], with_it: Callable[[], float], rounds: int
 ) -> float:
-    times = [1 / (plain() / with_it()) for _ in range(rounds)]
-    middle = statistics.median(times)
-    print(f"{what} {middle:.2f} times as long [{min(times):.2f} … {max(times):.2f}]")
-    return middle
+    without, own = zip(*((plain(), with_it()) for _ in range(rounds)), strict=True)
+    times = [b / a for a, b in zip(without, own, strict=True)]
+    found = fast(own) / fast(without)
+    print(f"{what} {found:.2f} times as long [{min(times):.2f} … {max(times):.2f}]")
+    return found
 
 
 def memory_of(steps: int) -> int:
@@ -396,10 +393,10 @@ def _print_added(name: str, seconds: dict[str, list[float]], marked: int) -> flo
     """Print and return the time that a way adds per marked call, in microseconds."""
     pairs = zip(seconds[name], seconds["none"], strict=True)
     added = [(with_it - without) / marked * 1e6 for with_it, without in pairs]
-    middle = statistics.median(added)
+    found = (fast(seconds[name]) - fast(seconds["none"])) / marked * 1e6
     spread = f"[{min(added):.2f} … {max(added):.2f}]"
-    print(f"{name:<13} {middle:6.2f} µs per marked call {spread}, {marked} of them")
-    return middle
+    print(f"{name:<13} {found:6.2f} µs per marked call {spread}, {marked} of them")
+    return found
 
 
 def changing_times_fixed(rounds: int) -> float:
