@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-slow test-release test-lowest in-lowest test-integrations test-trainers \
 	in-trainers test-torch in-torch \
-	check docs fuzz fuzz-native \
+	check types docs fuzz fuzz-native \
 	bench \
 	generate linkcheck requirements dist in-dist wheels in-wheels installed web vscode test-vscode pictures clean
 
@@ -117,9 +117,11 @@ in-torch: $(VENV)/.torch
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
+	@$(MAKE) --no-print-directory -j2 --output-sync types docs
+
+types: $(VENV)/.annotate,test,docs
 	$(RUN)mypy
 	$(RUN)python -m tests.words
-	@$(MAKE) --no-print-directory docs
 
 # What the pages show is run, the notebook and every command, and is red where it is not what they say.
 docs: $(VENV)/.annotate,test,docs
