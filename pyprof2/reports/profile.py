@@ -251,6 +251,11 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
         return None
     if run.stored_sums is None or any(map(query.takes_pyprofs, query.kernel_columns)):
         return None
+    return _first_stored(run, query)
+
+
+def _first_stored(run: Run, query: Query) -> Listed | None:
+    """Return these rows as they are stored; None where their ids are further back."""
     sets = {f"shared_{name}": name for name in OWNED if name in query.kernel_columns}
     wanted = {"kernel_id", "dur_ns", "roofline_flag", *query.kernel_columns, *sets}
     columns = [name for name in KERNELS.names if name in wanted.difference(_MADE)]
@@ -271,9 +276,9 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
         if length(found) >= rows_shown(query):
             break
     for shared, name in sets.items():
-        for at, owners in enumerate(found[shared].cells):
-            if owners is not None:
-                found[name].cells[at] = shared_text(split_owners(owners))
+        both = zip(found[shared].cells, found[name].cells, strict=True)
+        words = [shared_text(split_owners(each)) if each else own for each, own in both]
+        found[name] = Listing(words, is_text=True)
     return found
 
 
