@@ -104,8 +104,10 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
         op=calls["op"].where(has_op, name),
         count=1,
     )
+    # A kernel of compiled code may have a line where its op is not known.
+    is_placed = has_op | calls["op_id"].notna()
     for column in ("layer", "direction", *by):
-        calls[column] = calls[column].where(has_op)
+        calls[column] = calls[column].where(is_placed)
     calls["dims"] = by_text(calls["signature"], without_dtypes)
     keys = [*GROUP, *by, "dims", "signature", "kernels", "side", "step"]
     summed = calls.groupby(keys, dropna=False, sort=True)[["count", "time_ns"]].sum()
