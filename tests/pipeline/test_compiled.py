@@ -19,7 +19,7 @@ from pyprof2.lsp.costs import VALUES, costs_of
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pyprof2.api.run import Run
@@ -548,3 +548,47 @@ def test_the_editor_has_times_of_a_line_alone_and_no_line_of_several(run: Run) -
     at = VALUES.index("time_ns")
     times = [node["values"][at] for node in own["nodes"] if node["line"] == 17]
     assert sum(times) == rows["dur_ns"].sum() > 0
+
+
+MAPS, STACKS = "provenance_tracking_node_mappings", "provenance_tracking_kernel_stack_traces"
+
+
+def with_log(folder: Path, change: Callable[[list[str]], list[str]]) -> Run:
+    """Return the recording of Triton kernels with other records in its log."""
+    text = gzip.decompress((FOLDER / "h200.log.gz").read_bytes()).decode()
+    records = re.findall(r"^V.*\n(?:\t.*\n?)*", text, re.MULTILINE)
+    (folder / "net.json.gz").write_bytes((FOLDER / "h200.json.gz").read_bytes())
+    (folder / "dedicated_log_torch_trace_0.log").write_text("".join(change(records)))
+    return load(parse(folder / "net.json.gz", folder / "net.pyprof2"))
+
+
+@pytest.mark.parametrize("late", [(MAPS,), (STACKS,), (MAPS, STACKS)])
+def test_what_a_log_says_late_is_of_the_graph_whose_kernels_it_names(
+    h200: Run, tmp_path: Path, late: tuple[str, ...]
+) -> None:
+    """Of both graphs it comes behind the code of the second one."""
+
+    def moved(records: list[str]) -> list[str]:
+        return sorted(records, key=lambda each: any(n in each.split("\n")[0] for n in late))
+
+    found, truth = compiled(with_log(tmp_path, moved)), compiled(h200)
+
+    columns = ["kernel", "source", "shared_source", "op", "flops", "bytes"]
+    pd.testing.assert_frame_equal(found[columns], truth[columns], check_categorical=False)
+
+
+def test_without_maps_no_kernel_has_the_line_of_another_start_of_it(
+    h200: Run, tmp_path: Path
+) -> None:
+    run = with_log(tmp_path, lambda records: [each for each in records if MAPS not in each])
+    found, truth = compiled(run), compiled(h200)
+    assert found["kernel"].tolist() == truth["kernel"].tolist()
+
+    def lines(row: dict[str, Any]) -> set[str]:
+        several = pd.notna(row["shared_source"])
+        own = split_owners(str(row["shared_source" if several else "source"]))
+        return set() if own == ["nan"] else set(own)
+
+    pairs = zip(found.to_dict("records"), truth.to_dict("records"), strict=True)
+    wrong = [a["kernel"] for a, b in pairs if lines(a) and not lines(b) <= lines(a)]
+    assert wrong == []
