@@ -10,6 +10,8 @@ from pyprof2.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    import pandas as pd
+
 SEPARATOR: Final = " / "
 """The text between the names of ranges inside one another."""
 OWNED: Final = ("op", "layer", "source")
@@ -45,6 +47,23 @@ def shared_text(owners: Sequence[str]) -> str:
         words.append(str(line) if line >= 0 and path == last else owner)
         last = path if line >= 0 else None
     return f"{_SHARED}{', '.join(words)})"
+
+
+def owners_in_words(rows: pd.DataFrame, name: str) -> pd.Series:
+    """Return a column of rows, along an axis of `OWNED` with several owners in words.
+
+    Args:
+        rows: with the column, and `shared_` with it where a kernel may have several.
+        name: of the column.
+    """
+    shared = f"shared_{name}"
+    if name not in OWNED or shared not in rows:
+        return rows[name]
+    owners = rows[shared].dropna().astype("str")
+    if owners.empty:
+        return rows[name]
+    words = {each: shared_text(split_owners(each)) for each in owners.unique()}
+    return owners.map(words).reindex(rows.index).fillna(rows[name].astype("str"))
 
 
 def in_shared_text(text: str, change: Callable[[str], str]) -> str:

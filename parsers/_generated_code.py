@@ -6,6 +6,7 @@ The text is looked at and never run. Its form is that of torch 2.5 to 2.13.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.recording import CodeLaunch, CodeTensor
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _FUNCTION: Final = re.compile(r"(?P<indent> *)def (?P<name>call|partition_\d+)\(")
 _HANDLES: Final = re.compile(r" *# \[Provenance debug handles\] (?P<names>\S.*)")
 _KERNEL: Final = re.compile(r" *(?P<name>\w+)\.run\((?P<args>.*)")
+_STARTED: Final = re.compile(r"^ *(\w+)\.run\(", re.MULTILINE)
 _PLAIN: Final = re.compile(r" *(?P<name>cpp_\w+)\((?P<args>.*)")
 _CALL: Final = re.compile(
     r" *(?:(?P<result>\w+) = )?"
@@ -110,7 +112,7 @@ def _bodies(lines: Sequence[str]) -> dict[str, range]:
 
 
 def fragments(code: str) -> dict[str, tuple[str, ...]]:
-    """Return the nodes that comments in the code of a graph name, by kernel."""
+    """Return the nodes that comments in the code of a graph name, by kernel that starts once."""
     return _Kernels(code).fragments
 
 
@@ -130,6 +132,7 @@ class _Kernels:
         self.fragments: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, tuple[str, ...]] = {}
         last = 0
+        started = Counter(_STARTED.findall(code))
         defined = list(_DEFINED.finditer(code))
         ends = [*(match.start() for match in defined), len(code)][1:]
         for match, end in zip(defined, ends, strict=True):
@@ -142,7 +145,9 @@ class _Kernels:
             )
             fragment = _FRAGMENT.findall(code, last, match.start())
             if fragment:
-                self.fragments[name] = tuple(dict.fromkeys(fragment))
+                # Of a kernel that is started again it says what the first start is for.
+                if started[name] < 2:
+                    self.fragments[name] = tuple(dict.fromkeys(fragment))
                 returned = _RESULTS.findall(code, last, match.start())
                 self.results[name] = tuple(_NAME.findall(returned[-1])) if returned else ()
             last = match.end()

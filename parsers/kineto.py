@@ -31,7 +31,7 @@ from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
 from pyprof2.parsers._labels import LayerPath, cpu_device, entry_of, machine_of
 from pyprof2.parsers.compile_notes import read_notes
 from pyprof2.parsers.graph_annotations import find_annotations, read_annotations
-from pyprof2.problems import EXTERNAL_IDS, MARKER_RANK, NODE_NOTES, with_detail
+from pyprof2.problems import EXTERNAL_IDS, FRAMES_LOST, MARKER_RANK, NODE_NOTES, with_detail
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:
@@ -113,6 +113,9 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             stream.problems[MARKER_RANK] += 1
     if not builder.trusts_external_ids:
         stream.problems[EXTERNAL_IDS] += 1
+    has_frames = "python" in builder.spool.texts["ranges"]["kind"]
+    if stream.member("with_stack", bool | int) and builder.spool.counts["ops"] and not has_frames:
+        stream.problems[FRAMES_LOST] += 1
     rank = rank if rank is not None and 0 <= rank < _RANK_END else None
     notes: dict[int, str] = {}
     if builder.spool.known["activities", "graph_node_id"]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from pyprof2.parsers.compile_notes import is_view, one_line, op_name
 from pyprof2.recording import CodeNode, CompiledGraph, CompileEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyprof2.recording import Sizes
@@ -42,6 +43,7 @@ _GRAPHS: Final = ("inductor_post_grad_graph", "after_post_grad_graph")
 _MAPS: Final = ("inductor_provenance_tracking_node_mappings",)
 _STACKS: Final = "inductor_provenance_tracking_kernel_stack_traces"
 _FRAME: Final = re.compile(r'File "(.+?)", line (\d+), in .*')
+_HANDLES: Final = re.compile(r"# \[Provenance debug handles\] (\S.*)")
 _OLD_MAP: Final = "inductor_triton_kernel_to_post_grad_nodes"
 _CODE_FILE: Final = "output_code.py"
 _BROKE: Final = re.compile(r"Graph break in user code at (\S.*:\d+)")
@@ -72,6 +74,11 @@ class _Logged:
     kernels: dict[str, list[str]] = field(default_factory=dict)
     before: dict[str, list[str]] = field(default_factory=dict)
     stacks: dict[str, list[str]] = field(default_factory=dict)
+
+    @cached_property
+    def numbered(self) -> set[str]:
+        """The kernels and calls in the code, with their numbers."""
+        return {each for line in _HANDLES.findall(self.code) for each in re.split(r"[ ,]+", line)}
 
 
 def find_logs(folder: Path) -> list[Path]:
@@ -231,18 +238,30 @@ def _take(found: _Compilation, record: dict[str, Any], payload: str) -> None:
             )
         )
         found.post_grad = ""
-    elif found.graphs:
-        last, cache = found.graphs[-1], _CACHE.fullmatch(name)
-        if cache is not None:
-            last.cache, last.key = cache[1], _dict(payload).get("key")
-        elif name in _MAPS:
-            said = _dict(payload)
-            last.kernels |= _lists(said.get("cppCodeToPost"))
-            last.before |= _lists(said.get("postToPre"))
-        elif name == _STACKS:
-            last.stacks = _lists(_dict(payload))
-        elif name == _OLD_MAP and not last.kernels:
-            last.kernels = _lists(_dict(payload))
+    elif found.graphs and (cache := _CACHE.fullmatch(name)) is not None:
+        found.graphs[-1].cache, found.graphs[-1].key = cache[1], _dict(payload).get("key")
+    elif found.graphs and name in (*_MAPS, _STACKS, _OLD_MAP):
+        _take_kernels(found.graphs[found.first :], name, _dict(payload))
+
+
+def _take_kernels(graphs: Sequence[_Logged], name: str, said: dict[str, Any]) -> None:
+    """Take what a record says of kernels: of those of the last graph, or of one before.
+
+    Records may come late. Kernels have numbers, which the code of a graph has too.
+    """
+    lists = _lists(said if name not in _MAPS else said.get("cppCodeToPost"))
+    numbered = {each for each in lists if ":" in each.replace("::", "")}
+    own = [each for each in graphs if numbered <= each.numbered]
+    if not own:
+        return
+    graph = own[-1]
+    if name == _STACKS:
+        graph.stacks = lists
+    elif name in _MAPS:
+        graph.kernels |= lists
+        graph.before |= _lists(said.get("postToPre"))
+    elif not graph.kernels:
+        graph.kernels = lists
 
 
 def _dict(text: str) -> dict[str, Any]:

@@ -174,6 +174,11 @@ MARKER_OF_OP: Final = _register(
     "marker-of-op", "a marker of an op that the profiler records itself: not used"
 )
 MARKER_RANK: Final = _register("marker-rank", "a marker of another rank than the file's: not used")
+FRAMES_LOST: Final = _register(
+    "frames-lost", "recorded with with_stack, but the file holds no Python frames",
+    "keep the trace as the profiler writes it: its frames were left out",
+    is_harmless=True,
+)  # fmt: skip
 MARKER_PEAKS: Final = _register(
     "marker-peaks", "a marker with peaks of a CPU where a GPU works: not used"
 )

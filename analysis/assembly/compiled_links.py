@@ -18,7 +18,7 @@ from pyprof2.analysis.axes import OWNED, join_owners
 from pyprof2.analysis.compiled.calls import called_name, find_calls
 from pyprof2.analysis.compiled.costs import SIZES_FROM, GraphWork, bound_sizes, has_open_sizes
 from pyprof2.analysis.compiled.joining import NO_GRAPH, Joined, choose_graph, is_written, join
-from pyprof2.analysis.compiled.replays import launches_replayed
+from pyprof2.analysis.compiled.replays import COPIES, launches_replayed
 from pyprof2.analysis.costs import Cost, Estimate
 from pyprof2.analysis.graphs.sequences import group_equal, mixed, ordered_hashes
 from pyprof2.analysis.linking.ops import DIRECTIONS, is_envelope
@@ -470,13 +470,18 @@ class CompiledLinks:
             return first._replace(estimate=first.estimate or work.called(places[0])), parts
         every = [owned for owned, _ in found]
         same = len({each.direction for each in every}) == 1
+        work = self._work[id(graph), ()]
+        estimates = [
+            each.estimate or work.called(at) for each, at in zip(every, places, strict=True)
+        ]
+        names = [(graph.launches or ())[at].name for at in places]
         return first._replace(
             parts=tuple(part for each in every for part in each.parts),
             direction=first.direction if same else -1,
             recompute=int(all(each.recompute > 0 for each in every)),
             note=f"{note}; which one of {len(places)} calls it is is not known",
             is_written=True,
-            estimate=None,
+            estimate=_together(names, estimates),
         ), tuple(place for _, each in found for place in each)
 
     def _explained(
@@ -539,6 +544,33 @@ class CompiledLinks:
             for (known, note), count in sorted(self.facts.items())
             if count
         ]
+
+
+def _together(names: Sequence[str], estimates: Sequence[Estimate | None]) -> Estimate:
+    """Return the work of all of some calls, of one of which each of their kernels is."""
+    costs = [
+        Cost(0, None, None) if name in COPIES else None if each is None else each.cost
+        for name, each in zip(names, estimates, strict=True)
+    ]
+    known = [cost for cost in costs if cost is not None]
+    kinds = {each.category for each in estimates if each is not None and each.cost is not None}
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    if len(known) < len(costs):
+        lacks = {name for name, cost in zip(names, costs, strict=True) if cost is None}
+        note = f"one of {len(names)} calls: the work of {', '.join(sorted(lacks))} is not known"
+        return Estimate(None, kind, "no_formula", note)
+    types = {cost.dtype for cost in known if cost.flops}
+    read = [cost.bytes_read for cost in known if cost.bytes_read is not None]
+    written = [cost.bytes_written for cost in known if cost.bytes_written is not None]
+    is_whole = len(read) == len(written) == len(known)
+    cost = Cost(
+        sum(cost.flops for cost in known),
+        sum(read) if is_whole else None,
+        sum(written) if is_whole else None,
+        types.pop() if len(types) == 1 else None,
+        assumed=f"of {len(names)} calls together, shared by time: which one is whose is not known",
+    )
+    return Estimate(cost, kind, "assumed", cost.assumed)
 
 
 def _buffers(launch: CodeLaunch) -> tuple[str | None, str | None]:

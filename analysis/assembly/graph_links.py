@@ -332,7 +332,7 @@ class GraphLinks:
                 DIRECTIONS[each.direction] if each.direction >= 0 else None for each in owned
             ],
             "params": [each and each.cost and (each.cost.params or None) for each in costs],
-            "category": [each and each.category for each in costs],
+            "category": [(each and each.category) or None for each in costs],
             "compute_dtype": [each and each.cost and each.cost.dtype for each in costs],
             "cost_status": [
                 each.status if each else "no_formula" if own.parts else None
@@ -351,10 +351,10 @@ class GraphLinks:
         products = [each is not None and each.category in MATRIX_WORK for each in costs]
         codes = np.arange(len(self.owners), len(self.owners) + count)
         self.owners += owned
-        # Several kernels of one launch share its work.
+        # Several kernels of one launch, or of several that are not told apart, share the work.
         begun: dict[int, int] = {}
         call = np.array([
-            begun.setdefault(id(each), at) if each.estimate is not None else at
+            begun.setdefault(id(each), at) if each.estimate and each.estimate.cost else at
             for at, each in enumerate(owned)
         ])  # fmt: skip
         columns |= {

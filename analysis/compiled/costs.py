@@ -40,7 +40,7 @@ _WEIGHTS: Final = WEIGHTS | {
     "fma": 2, "convert_element_type": 0, "inductor_random": 0, "inductor_randint": 0,
     "inductor_lookup_seed": 0, "inductor_seed": 0, "inductor_seeds": 0, "device_put": 0,
     "_unsafe_masked_index": 0, "empty_strided": 0, "new_full": 0, "new_empty": 0,
-    "broadcast_in_dim": 0,
+    "broadcast_in_dim": 0, "scatter_upon_const_tensor": 0,
 }  # fmt: skip
 """By name without what is before its colons; of nodes that only a compiler makes too."""
 _TEMPLATES: Final = ("triton_tem_", "cpp_CppMicroGemm", "cpp_CppGroupedGemm", "cpp_CppBmm")

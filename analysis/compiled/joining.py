@@ -95,10 +95,21 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
     it runs are the nodes between what it writes and what was written before. Views are no work.
     """
     launches = graph.launches or ()
-    written: set[str] = set()
     called_nodes = _called_nodes(graph, launches)
     called = {name for name in called_nodes if name is not None}
+    unknown = {
+        launch.name
+        for launch, node in zip(launches, called_nodes, strict=True)
+        if launch.listed is None and node is None and not is_written(launch)
+    }
+    # What one of these is, no other launch does.
+    written = {name for name, node in graph.nodes.items() if node.op in unknown}
     place = {name: at for at, name in enumerate(graph.nodes)}
+    copied = {
+        node.inputs[0]: name
+        for name, node in graph.nodes.items()
+        if node.op == "aten::copy_" and node.inputs
+    }
     found = []
     for launch, called_node in zip(launches, called_nodes, strict=True):
         listed = tuple(name for name in launch.listed or () if name in graph.nodes)
@@ -110,6 +121,10 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         work = tuple(name for name in listed if not graph.nodes[name].takes_view)
         nodes, evidence = work or listed, "listed"
         results = _results(graph, launch, called_node)
+        if launch.listed is None and is_written(launch):
+            # What is given to the graph, as running means are, holds no node: it is copied to.
+            held = (graph.buffers.get(each) or copied.get(each) for each in launch.writes or ())
+            results = [name for name in held if name is not None]
         if launch.listed is None and is_written(launch) and results:
             # Older versions of the compiler list nothing for kernels in C++.
             own = tuple(sorted(_computed(graph, results, written), key=place.__getitem__))
@@ -144,9 +159,10 @@ def _called_node(graph: CompiledGraph, launch: CodeLaunch, alone: Mapping[str, s
     if is_written(launch):
         return None
     if launch.listed is None:
+        # Of several results each has a buffer, and so has the call.
         held = {graph.buffers.get(name) for name in launch.writes or ()}
-        node = graph.nodes.get(result) if len(held) == 1 and (result := held.pop()) else None
-        return result if node is not None and node.op == launch.name else alone.get(launch.name)
+        own = [name for name in held if name in graph.nodes and graph.nodes[name].op == launch.name]
+        return own[0] if len(own) == 1 else alone.get(launch.name)
     listed = [name for name in launch.listed or () if name in graph.nodes]
     same = [name for name in listed if graph.nodes[name].op == launch.name]
     # A call that keeps the state of random numbers is a node around the op.

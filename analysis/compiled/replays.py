@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LEAST_ANCHORS: Final = 2
 """A single name may be in many graphs."""
-_COPIES: Final = frozenset({
+COPIES: Final = frozenset({
     "aten::_to_copy", "aten::clone", "aten::copy_", "aten::fill_", "aten::zero_",
 })  # fmt: skip
 NO_NAMES: Final = "a replay of compiled code without kernels whose names are of it alone"
@@ -60,7 +60,7 @@ def launches_replayed(
         one_by_one = len(own) == len(called)
         if len(own) + 1 < next_at - at:
             # A call that only copies may run no kernel, and another one two.
-            one_by_one &= len(called) < 2 or not any(launches[c].name in _COPIES for c in called)
+            one_by_one &= len(called) < 2 or not any(launches[c].name in COPIES for c in called)
         for number, each in enumerate(own):
             result[each] = (called[number],) if one_by_one else tuple(called)
         if next_at < len(kernels):

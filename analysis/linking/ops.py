@@ -162,11 +162,14 @@ def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int)
     Where there are GPU activities all stay: what was only traced has none, and what the compiler
     tries out, or runs to capture it, has.
     """
-    kind, kinds = code_column(recording.read("ranges", ["kind"]), "kind")
-    if "internal" not in kinds or recording.spool.known["activities", "start_ns"]:
+    texts = recording.spool.texts["ranges"]["name"]
+    compiles = any(str(text).endswith(_COMPILING) for text in texts)
+    if not compiles or recording.spool.known["activities", "start_ns"]:
         return row
-    rows = np.flatnonzero(kind == kinds.index("internal"))
-    ranges = ranges_at(recording, threads, rows).named(lambda text: text.endswith(_COMPILING))
+    # Of an older torch they are ranges like the user's.
+    name, names = code_column(recording.read("ranges", ["name"]), "name")
+    is_own = np.array([*(text.endswith(_COMPILING) for text in names), False])
+    ranges = ranges_at(recording, threads, np.flatnonzero(is_own[name]))
     thread = threads.number(recording.read("ops", ["pid", "tid"], row))
     traced = ranges.nest().holds(thread, start[row])
     if traced.any():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import problems
 from pyprof2.analysis.summaries.findings import Finding
-from pyprof2.problems import look_up
+from pyprof2.problems import FRAMES_LOST, PROBLEMS, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,6 +55,9 @@ def find_lacks(
     if min(summary["steps"], default=0) > 0:
         text = "they were launched before the recording began: later steps are whole"
         advice = replace(advice, launches=text)
+    if any(FRAMES_LOST in rank["problems"] for rank in manifest["ranks"]):
+        text = PROBLEMS[FRAMES_LOST].advice
+        advice = replace(advice, layers=text, sources=text)
     yield from _lacks(summary, advice)
     yield from _graphs(manifest)
     yield from _compiled(manifest)

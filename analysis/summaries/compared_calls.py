@@ -108,9 +108,12 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
         "side": calls["side"].to_numpy(np.int64),
         "step": calls["step"].to_numpy(np.int64),
     }
+    # A kernel of compiled code may have a line where its op is not known.
+    is_placed = has_op | (calls["op_id"].fillna(-1).to_numpy(np.int64) >= 0)
     for column in ("layer", "direction", *by):
         own = pd.Categorical(calls[column])
-        found[column] = pd.Categorical.from_codes(np.where(has_op, own.codes, -1), own.categories)
+        codes = np.where(is_placed, own.codes, -1)
+        found[column] = pd.Categorical.from_codes(codes, own.categories)
     time_ns = slices["time_ns"].to_numpy(np.int64)[order]
     sums = {
         "count": np.ones(len(first), np.int64),

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.axes import OWNED, owners_in_words
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.compare import Side, compare_sides
 from pyprof2.analysis.summaries.compared_calls import NEEDED, cut_at_windows
@@ -36,6 +37,7 @@ Chosen: TypeAlias = "tuple[int, int] | None"
 def activity_columns(names: Sequence[str], by: Sequence[str]) -> list[str]:
     """Return which of a table's columns are needed: of `kernels` and `copies`."""
     wanted = {*NEEDED, "launch_ns", *by}
+    wanted |= {f"shared_{name}" for name in wanted & {*OWNED}}
     return [name for name in names if name in wanted]
 
 
@@ -65,7 +67,7 @@ def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
     both = pa.concat_tables(
         [tables["kernels"], tables["copies"]], promote_options="permissive"
     ).unify_dictionaries()
-    rows = both.drop_columns("launch_ns").to_pandas()
+    rows = _in_words(both.drop_columns("launch_ns").to_pandas())
     for name in ("device", "op_id", "call_id"):
         rows[name] = rows[name].fillna(-1).astype("int64")
     steps = _steps(tables["ranges"], both, windows, chosen)
@@ -86,6 +88,11 @@ def device_side(tables: Mapping[str, pa.Table], chosen: Chosen) -> Side:
     busy = np.array([found.pop(key, 0) for key in order], np.int64)
     slices = slices.drop(columns=["device", "start_ns", "dur_ns"])
     return Side(slices, steps.assign(busy_ns=busy), idle.dropna(subset="step"))
+
+
+def _in_words(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows in which kernels that have several ops, layers or lines name all of them."""
+    return rows.assign(**{n: owners_in_words(rows, n) for n in OWNED if f"shared_{n}" in rows})
 
 
 def _steps(
@@ -130,7 +137,7 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
         whole = ends.agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max")).reset_index()
         steps = whole.assign(device=_NO_DEVICE, step=0)[WINDOW]
     # The self time of a call is no interval: it counts where the call begins.
-    starts = rows.assign(device=_NO_DEVICE, time_ns=rows["dur_ns"], dur_ns=0)
+    starts = _in_words(rows).assign(device=_NO_DEVICE, time_ns=rows["dur_ns"], dur_ns=0)
     slices = cut_at_windows(starts.rename(columns={"time_ns": "self_ns"}), steps)
     slices = slices.assign(time_ns=slices["self_ns"])
     busy = slices.groupby(["rank", "step"])["time_ns"].sum()

@@ -37,8 +37,8 @@ _STUCK: Final = (
     "it, or by another process), or behind a wait that it lacks"
 )
 _UNRECORDED: Final = (
-    "to see it, record Python stacks (Kineto: with_stack; nsys: --python-sampling=true) and the "
-    "system's calls (nsys: --trace=osrt)"
+    "to see it, record Python stacks (Kineto: with_stack, in a file that keeps its frames; nsys: "
+    "--python-sampling=true) and the system's calls (nsys: --trace=osrt)"
 )
 _INFLATED: Final = "Python stacks were recorded: times on the host are longer than without them"
 LOST_NODE: Final = "the recording lacks a node of the graph, which ran in this time"

@@ -270,7 +270,8 @@ def _layers(run: Run) -> dict[str, str]:
     rows = run.profile(by=["layer", "source"])
     found: dict[str, str] = {}
     for layer, source in zip(rows["layer"].tolist(), rows["source"].tolist(), strict=True):
-        if isinstance(layer, str) and isinstance(source, str) and "(none)" not in (layer, source):
+        # Kernels of several layers or lines are of none of them alone.
+        if not any(str(each).startswith(("(none)", "(shared: ")) for each in (layer, source)):
             found.setdefault(layer, source)
     return found
 

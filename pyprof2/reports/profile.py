@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from pyprof2.analysis.axes import OWNED, shared_text, split_owners
+from pyprof2.analysis.axes import OWNED, owners_in_words, shared_text, split_owners
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     MEANS,
@@ -181,7 +181,7 @@ class Profile:
                 return chosen["dur_ns"] / 1000
             if name == "share_pct":
                 return chosen["dur_ns"] / (chosen["dur_ns"].sum() or float("nan")) * 100
-            return _with_sets(chosen, name)
+            return owners_in_words(chosen, name)
 
         order = _order(query.sort, column, chosen.index)
         frame = pd.DataFrame(
@@ -203,17 +203,6 @@ class Profile:
         total = self.sums.total()
         time = total["time_ns"]
         return total | {"dur_ns": time, "sil": time, "dur_us": time / 1000}
-
-
-def _with_sets(rows: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column, with the owners in words where a kernel has several."""
-    if name not in OWNED:
-        return rows[name]
-    owners = rows[f"shared_{name}"].dropna().astype("str")
-    if owners.empty:
-        return rows[name]
-    words = {each: shared_text(split_owners(each)) for each in owners.unique()}
-    return owners.map(words).reindex(rows.index).fillna(rows[name].astype("str"))
 
 
 def _order(
@@ -251,6 +240,11 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
         return None
     if run.stored_sums is None or any(map(query.takes_pyprofs, query.kernel_columns)):
         return None
+    return _first_stored(run, query)
+
+
+def _first_stored(run: Run, query: Query) -> Listed | None:
+    """Return these rows as they are stored; None where their ids are further back."""
     sets = {f"shared_{name}": name for name in OWNED if name in query.kernel_columns}
     wanted = {"kernel_id", "dur_ns", "roofline_flag", *query.kernel_columns, *sets}
     columns = [name for name in KERNELS.names if name in wanted.difference(_MADE)]
@@ -271,9 +265,9 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
         if length(found) >= rows_shown(query):
             break
     for shared, name in sets.items():
-        for at, owners in enumerate(found[shared].cells):
-            if owners is not None:
-                found[name].cells[at] = shared_text(split_owners(owners))
+        both = zip(found[shared].cells, found[name].cells, strict=True)
+        words = [shared_text(split_owners(each)) if each else own for each, own in both]
+        found[name] = Listing(words, is_text=True)
     return found
 
 

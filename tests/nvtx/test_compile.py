@@ -32,6 +32,8 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
+OLDER = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
+
 
 @pytest.fixture(autouse=True)
 def _compile_from_scratch() -> Iterator[None]:
@@ -121,6 +123,7 @@ def test_backward_of_a_compiled_model_is_marked() -> None:
     assert recorder.ops("aten::mm", "backward")
 
 
+@pytest.mark.skipif(OLDER, reason="torch before 2.9 compiles no generator of contextlib")
 def test_a_range_of_the_users_own_does_not_break_a_graph() -> None:
     @annotate("whole")
     def function(x: Tensor) -> Tensor:
@@ -202,9 +205,9 @@ def test_what_is_compiled_has_layer_and_line_of_the_call_that_enters_it(
     assert {m.direction for m in markers} == {"forward", "backward"}
     assert {(m.layer, m.source) for m in markers} == {("Broken", line_of("module"))}
     read = [r for r in recorder.ranges[before:] if r.op == "aten::_local_scalar_dense"]
-    assert [(r.layer, r.marker and r.marker.source) for r in read] == [
-        ("Broken", line_of("between"))
-    ]
+    # Frames of an older compiler have no lines of their own: the call's is the innermost.
+    line = line_of("module" if OLDER else "between")
+    assert [(r.layer, r.marker and r.marker.source) for r in read] == [("Broken", line)]
     sources = {m.source for r in recorder.ops() if (m := r.marker)}
     assert {s.rpartition(":")[0] for s in sources if s} == {__file__}
 
@@ -323,6 +326,7 @@ def test_calls_of_graphs_are_ranges_with_their_key_where_torch_makes_none() -> N
     assert names.count("## Call CompiledFxGraph pyprof2-1-0 ##") == 1
 
 
+@pytest.mark.skipif(OLDER, reason="torch before 2.9 makes none")
 def test_torch_that_makes_these_ranges_itself_makes_them_alone() -> None:
     from torch._inductor.output_code import CompiledFxGraph
 

@@ -286,8 +286,9 @@ def test_lines_come_from_stacks_where_there_is_no_observer(tmp_path: Path) -> No
     said = [line for line in done.stderr.splitlines() if "observer" in line or "stacks" in line]
     assert said == [f"{observers.LACKS_LINES} (there is no C++ compiler)"]
     path = tmp_path / "out.json.gz"
-    # Some versions of torch write names that are no UTF-8.
-    assert MEMBER in json.loads(gzip.decompress(path.read_bytes()).decode(errors="replace"))
+    # Some versions of torch write names that are no UTF-8, or have control characters.
+    text = gzip.decompress(path.read_bytes()).decode(errors="replace")
+    assert MEMBER in json.loads(text, strict=False)
     ops = ops_of(path)
     lines = SCRIPT.splitlines()
     own = ops[ops["direction"] == "forward"]

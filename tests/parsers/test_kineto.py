@@ -771,6 +771,28 @@ def test_a_marker_of_another_rank_is_counted_and_not_used(tmp_path: Path) -> Non
     assert found.problems["marker-rank"] == 1
 
 
+@pytest.mark.parametrize(
+    ("member", "events", "lost"),
+    [
+        ({"with_stack": 1}, [op("aten::mm", 2, 5)], 1),
+        ({"with_stack": 1}, [op("aten::mm", 2, 5), frame("net.py(7): main", 0, 9)], 0),
+        ({"with_stack": 0}, [op("aten::mm", 2, 5)], 0),
+        ({}, [op("aten::mm", 2, 5)], 0),
+    ],
+)
+def test_frames_that_were_left_out_of_the_file_are_said(
+    member: dict[str, int], events: list[dict[str, Any]], lost: int, tmp_path: Path
+) -> None:
+    path = trace(tmp_path / "t.json", *events, **member)
+    assert read(path).problems["frames-lost"] == lost
+
+    found = pyprof2.load(path).check().set_index("finding")["advice"].to_dict()
+    assert ("recorded with with_stack, but the file holds no Python frames" in found) == lost
+    # Who has asked for frames is not asked to ask for them.
+    advice = found.get("no source lines", "")
+    assert ("with_stack=True" in advice) == (bool(advice) and not lost)
+
+
 def test_ops_that_the_profiler_records_are_not_taken_from_markers(tmp_path: Path) -> None:
     inputs = (Tensor((8, 8), "f32"),) * 2
     claims = [

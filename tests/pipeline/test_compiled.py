@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,14 @@ import pandas as pd
 import pytest
 
 from pyprof2 import load, parse
-from pyprof2.analysis.axes import OWNED, split_owners
+from pyprof2.analysis.axes import OWNED, shared_text, split_owners
+from pyprof2.api.comparison import compare
 from pyprof2.cli import main
+from pyprof2.lsp.costs import VALUES, costs_of
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pyprof2.api.run import Run
@@ -272,7 +275,6 @@ def test_numbers_of_kernels_say_nothing_of_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["not base64!", "AAAA", ""])
 def test_damaged_notes_are_a_problem_and_no_error(tmp_path: Path, damage: str) -> None:
-    import json
 
     from pyprof2.markers import COMPILED_KEY
     from tests.compiled_trace import trace
@@ -287,7 +289,6 @@ def test_damaged_notes_are_a_problem_and_no_error(tmp_path: Path, damage: str) -
 
 
 def test_check_says_how_many_calls_have_lines_and_how_to_note_graphs(tmp_path: Path) -> None:
-    import json
 
     from pyprof2.markers import COMPILED_KEY
     from tests.compiled_trace import trace
@@ -326,7 +327,6 @@ def printed(note: dict[str, Any]) -> str:
 def test_folders_of_the_compiler_beside_a_recording_say_its_lines(
     tmp_path: Path, copies: int
 ) -> None:
-    import json
 
     from pyprof2.markers import COMPILED_KEY
     from tests.compiled_trace import notes, trace
@@ -374,7 +374,6 @@ SAID = (
 
 
 def test_breaks_of_graphs_and_recompilations_are_advice_with_their_reasons(tmp_path: Path) -> None:
-    import json
 
     from pyprof2.markers import COMPILED_KEY
     from tests.compiled_trace import encoded, notes, trace
@@ -509,3 +508,87 @@ def test_times_on_a_gpu_add_up(h200: Run, axis: str) -> None:
     assert found["time_ns"].sum() == rows["dur_ns"].sum()
     parts = pd.read_parquet(h200.path / "kernel_parts")
     assert set(parts["kernel_id"]) == set(compiled(h200)["kernel_id"])
+
+
+def test_a_comparison_names_all_lines_of_a_kernel_that_became_slower(
+    h200: Run, tmp_path: Path
+) -> None:
+    """Its parts by line add up to what was added to the kernels of each."""
+    document = json.loads(gzip.decompress((FOLDER / "h200.json.gz").read_bytes()))
+    for event in document["traceEvents"]:
+        if event.get("cat") == "kernel" and "layer_norm" in event["name"]:
+            event["dur"] += 1.5
+    (tmp_path / "net.json").write_text(json.dumps(document))
+    log = gzip.decompress((FOLDER / "h200.log.gz").read_bytes())
+    (tmp_path / "dedicated_log_torch_trace_0.log").write_bytes(log)
+    slower = load(parse(tmp_path / "net.json", tmp_path / "net.pyprof2"))
+
+    found = compare(h200, slower, by=["source"])
+
+    rows = h200.rows()
+    own = rows[rows["kernel"].astype(str).str.contains("layer_norm")]
+    expected: Counter[str] = Counter()
+    for row in own.to_dict("records"):
+        several = pd.notna(row["shared_source"])
+        names = split_owners(str(row["shared_source" if several else "source"]))
+        expected[shared_text(names) if several else names[0]] += 1500
+    parts = found.comparison.details.groupby("source")["delta_ns"].sum()
+    assert {name: int(delta) for name, delta in parts.items() if delta} == expected
+    assert "(shared: /tmp/t.py:9, 10)" in expected
+
+
+def test_the_editor_has_times_of_a_line_alone_and_no_line_of_several(run: Run) -> None:
+    costs = costs_of(run.path, None)
+
+    places = {*costs["layers"], *costs["layers"].values()}
+    assert not any("(shared: " in each for each in places)
+    (own,) = costs["files"].values()
+    rows = run.rows()
+    rows = rows[rows["source"] == f"{SOURCE}:18"]
+    at = VALUES.index("time_ns")
+    times = [node["values"][at] for node in own["nodes"] if node["line"] == 17]
+    assert sum(times) == rows["dur_ns"].sum() > 0
+
+
+MAPS, STACKS = "provenance_tracking_node_mappings", "provenance_tracking_kernel_stack_traces"
+
+
+def with_log(folder: Path, change: Callable[[list[str]], list[str]]) -> Run:
+    """Return the recording of Triton kernels with other records in its log."""
+    text = gzip.decompress((FOLDER / "h200.log.gz").read_bytes()).decode()
+    records = re.findall(r"^V.*\n(?:\t.*\n?)*", text, re.MULTILINE)
+    (folder / "net.json.gz").write_bytes((FOLDER / "h200.json.gz").read_bytes())
+    (folder / "dedicated_log_torch_trace_0.log").write_text("".join(change(records)))
+    return load(parse(folder / "net.json.gz", folder / "net.pyprof2"))
+
+
+@pytest.mark.parametrize("late", [(MAPS,), (STACKS,), (MAPS, STACKS)])
+def test_what_a_log_says_late_is_of_the_graph_whose_kernels_it_names(
+    h200: Run, tmp_path: Path, late: tuple[str, ...]
+) -> None:
+    """Of both graphs it comes behind the code of the second one."""
+
+    def moved(records: list[str]) -> list[str]:
+        return sorted(records, key=lambda each: any(n in each.split("\n")[0] for n in late))
+
+    found, truth = compiled(with_log(tmp_path, moved)), compiled(h200)
+
+    columns = ["kernel", "source", "shared_source", "op", "flops", "bytes"]
+    pd.testing.assert_frame_equal(found[columns], truth[columns], check_categorical=False)
+
+
+def test_without_maps_no_kernel_has_the_line_of_another_start_of_it(
+    h200: Run, tmp_path: Path
+) -> None:
+    run = with_log(tmp_path, lambda records: [each for each in records if MAPS not in each])
+    found, truth = compiled(run), compiled(h200)
+    assert found["kernel"].tolist() == truth["kernel"].tolist()
+
+    def lines(row: dict[str, Any]) -> set[str]:
+        several = pd.notna(row["shared_source"])
+        own = split_owners(str(row["shared_source" if several else "source"]))
+        return set() if own == ["nan"] else set(own)
+
+    pairs = zip(found.to_dict("records"), truth.to_dict("records"), strict=True)
+    wrong = [a["kernel"] for a, b in pairs if lines(a) and not lines(b) <= lines(a)]
+    assert wrong == []

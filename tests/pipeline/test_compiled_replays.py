@@ -121,7 +121,7 @@ def test_a_product_between_two_names_counts_what_its_node_says(
     joined = products.merge(truth, on="kernel_id", suffixes=("", "_true"))
     whole = joined[joined["cost_role_true"] == "main"] if "cost_role_true" in joined else joined
     # Where a call ran two kernels beside another call, which one is which is not known.
-    whole = whole[whole["flops"].notna()]
+    whole = whole[whole["flops"].notna() & ~whole["cost_note"].str.contains("together")]
     assert len(whole) > len(products) / 2
     for name in ("op", "flops"):
         assert whole[name].astype(str).tolist() == whole[f"{name}_true"].astype(str).tolist()
@@ -132,6 +132,20 @@ def test_several_kernels_of_one_launch_share_its_flops(run: Run, plain: pd.DataF
     known = found["flops"].notna()
 
     assert found["flops"][known].sum() == truth["flops"][known].sum() > 2e10
+
+
+def test_kernels_of_several_calls_share_the_work_of_all_of_them(
+    run: Run, plain: pd.DataFrame
+) -> None:
+    found, truth = of_replays(run).reset_index(drop=True), plain.reset_index(drop=True)
+    notes = found["cost_note"].astype(str)
+    together = notes.str.contains("calls together, shared by time")
+
+    assert together.sum() == 6
+    for _, own in found[together].groupby("call_id"):
+        assert own["flops"].sum() == truth["flops"][own.index].fillna(0).sum() > 0
+    lacks = found[notes.str.match(r"one of \d+ calls: the work of \S.* is not known")]
+    assert lacks["flops"].isna().all()
 
 
 def test_parts_and_sums_are_those_of_all_kernels(run: Run) -> None:

@@ -3,8 +3,9 @@
     python -m tests.watch.storm --seeds 1 2 3 --jobs 20
     python -m tests.watch.storm --jobs 5 --python OTHER/bin/python
 
-Every second job has `pyprof2.init()`. Of four recordings of all jobs the second one's daemon is
-killed, and the next one has the same folder; in each other recording three jobs are killed.
+Each file has ops. Every second job has `pyprof2.init()`, and its ops layers. Of four recordings of
+all jobs the second one's daemon is killed, and the next one has the same folder; in each other
+recording three jobs are killed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import getpass
-import json
 import os
 import random
 import subprocess
@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyprof2
 from tests.watch.jobs_of_tests import socket_folder
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def storm(seed: int, count: int, python: str = sys.executable) -> list[str]:
             living = [job for job in jobs if job.poll() is None]
             output = work / f"recording{turn - (turn == DAEMON_DIES + 1)}"
             dies = turn == DAEMON_DIES
-            said.append(_round(chance, living, output, ready, dies=dies))
+            marked = {job.pid for number, job in enumerate(jobs) if number % 2}
+            said.append(_round(chance, living, marked, output, ready, dies=dies))
             sys.stdout.write(f"seed {seed}: {said[-1]}\n")
             sys.stdout.flush()
             if not dies:
@@ -88,15 +90,23 @@ def storm(seed: int, count: int, python: str = sys.executable) -> list[str]:
             if job.poll() is None:  # those that live go on
                 beat.unlink(missing_ok=True)
                 _wait_until(beat.exists)
-        left = {path.name for path in temporary.iterdir()} - {f"torchinductor_{getpass.getuser()}"}
+        left = {path.name for path in temporary.iterdir() if not _is_of_torch(path)}
         assert left == set(), f"left in the temporary folder: {left}"
         assert not (sockets / "dynolog").exists(), "left in the folder of sockets"
     return said
 
 
+def _is_of_torch(path: Path) -> bool:
+    """Return whether torch itself left a folder: that of its compiler, or of remote modules."""
+    inside = {each.name for each in path.iterdir()} if path.is_dir() else {"no folder"}
+    is_empty = path.name.startswith("tmp") and inside <= {"_remote_module_non_scriptable.py"}
+    return is_empty or path.name == f"torchinductor_{getpass.getuser()}"
+
+
 def _round(
     chance: random.Random,
     living: list[subprocess.Popen[bytes]],
+    marked: set[int],
     output: Path,
     ready: dict[str, str],
     *,
@@ -126,17 +136,19 @@ def _round(
         assert files == []
         return f"the daemon was killed after {seconds:.1f} s"
     assert seconds < HANGS_S, f"the daemon hangs: {error}"
-    for path in files:
-        json.loads(path.read_text())
-    recorded = {int(path.stem.rpartition("-")[2]) for path in files}
+    recorded = {int(path.stem.rpartition("-")[2]): path for path in files}
+    for pid, path in recorded.items():
+        layers = pyprof2.load(path).ops["layer"]
+        assert len(layers), f"no op in {path}"
+        assert layers.notna().any() == (pid in marked), f"layers in {path}"
     refused = {job.pid for job in living if f"process {job.pid}: " in error}
-    missing = {job.pid for job in living if job not in victims} - recorded
+    missing = {job.pid for job in living if job not in victims} - set(recorded)
     assert missing <= refused, f"neither complete nor refused: {missing - refused}: {error}"
-    assert recorded & refused == set(), error
+    assert refused.isdisjoint(recorded), error
     dead = {job.pid for job in victims}
     return (
         f"{len(living)} jobs, {len(dead)} killed: {len(recorded)} files complete, of "
-        f"{len(recorded & dead)} killed ones, {len(refused & dead)} killed ones and "
+        f"{len(dead.intersection(recorded))} killed ones, {len(refused & dead)} killed ones and "
         f"{len(refused - dead)} others refused by name, after {seconds:.1f} s"
     )
 

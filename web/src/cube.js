@@ -9,11 +9,25 @@ export const SEPARATORS = { layer: ".", range: " / " };
 /** The key of a value: null has a name too. */
 export const keyOf = (value) => (value === null ? NONE : value);
 
-/** Whether a value belongs to what was chosen: it, and of a path what lies below it. */
+const SHARED = "(shared: ";
+
+/** The ops, layers or lines that a value names: of a kernel of compiled code there may be several. */
+export function ownersOf(value) {
+  if (typeof value !== "string" || !value.startsWith(SHARED)) return [value];
+  let path = "";
+  return value.slice(SHARED.length, -1).split(", ").map((owner) => {
+    // Of the lines of one file only the first has its name.
+    if (/^\d+$/.test(owner)) return `${path}:${owner}`;
+    path = owner.slice(0, owner.lastIndexOf(":"));
+    return owner;
+  });
+}
+
+/** Whether a value belongs to what was chosen: it, of a path what lies below it, and of several one. */
 export function chooser(name, { text, alone }) {
   const separator = SEPARATORS[name];
-  if (!separator || alone) return (value) => String(keyOf(value)) === text;
-  return (value) => keyOf(value) === text || (value ?? "").startsWith(text + separator);
+  const isOne = (value) => String(keyOf(value)) === text || (separator && !alone && (value ?? "").startsWith(text + separator));
+  return (value) => isOne(value) || ownersOf(value).some(isOne);
 }
 
 /** The rows of a table that a selection leaves; names that the table lacks choose nothing. */
@@ -38,7 +52,10 @@ export function chosenRows(table, selection) {
 function cutPath(name, depth) {
   const separator = SEPARATORS[name];
   if (!separator || !depth) return (text) => text;
-  return (text) => text.split(separator).slice(0, depth).join(separator);
+  return (text) => {
+    const cut = new Set(ownersOf(text).map((owner) => owner.split(separator).slice(0, depth).join(separator)));
+    return cut.size === 1 ? [...cut][0] : `${SHARED}${[...cut].join(", ")})`;
+  };
 }
 
 /** Rows by the key that they have in a column, in order of first appearance. */

@@ -1,4 +1,5 @@
 // The bar above every page: what is chosen, and the way that led there.
+import { ownersOf } from "./cube.js";
 import { decodeText, encodeText, GLOBAL, SELECTION } from "./state.js";
 import { el, shown, titled } from "./text.js";
 
@@ -56,7 +57,7 @@ function layerBox(app, layers) {
 /** All paths and those above them. */
 function prefixes(paths) {
   const found = new Set();
-  for (const path of paths) {
+  for (const path of paths.flatMap(ownersOf)) {
     if (path.length > 300) continue;
     const names = path.split(".");
     for (let depth = 1; depth <= names.length; depth += 1) found.add(names.slice(0, depth).join("."));

@@ -118,7 +118,10 @@ _INIT: Final = "pyprof2.init() in the script"
 _NEEDS: Final = {
     "shapes": ("profile(record_shapes=True)", _INIT),
     "steps": ("profile(schedule=…), and prof.step() at the end of each", _INIT),
-    "Python stacks": ("profile(with_stack=True)", "nsys profile --python-sampling=true"),
+    "Python stacks": (
+        "profile(with_stack=True), and a file that keeps its frames",
+        "nsys profile --python-sampling=true",
+    ),
     "memory": ("profile(profile_memory=True)", "nsys profile --cuda-memory-usage=true"),
     "allocations of ops": (
         "profile(profile_memory=True), or pyprof2 capture --memory",

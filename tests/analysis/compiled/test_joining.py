@@ -156,3 +156,49 @@ def test_without_a_list_a_kernel_runs_what_leads_to_its_buffers() -> None:
     assert worked_on(graph) == [
         (("mm",), "computed"), (("erf", "gelu"), "computed"), (("mm_1",), "computed"),
     ]  # fmt: skip
+
+
+def test_without_a_list_a_call_of_several_results_is_the_node_of_its_buffer() -> None:
+    """As attention, and the gradients of convolutions, in torch 2.6."""
+    nodes = {
+        "mul": CodeNode("aten::mul"),
+        "conv": CodeNode("aten::convolution_backward", inputs=("mul",)),
+        "left": CodeNode("getitem", inputs=("conv",), takes_view=True),
+        "sum": CodeNode("aten::sum", inputs=("left",)),
+        "conv_1": CodeNode("aten::convolution_backward", inputs=("sum",)),
+        "right": CodeNode("getitem", inputs=("conv_1",), takes_view=True),
+        "exp": CodeNode("aten::exp", inputs=("right",)),
+    }
+    launches = (
+        CodeLaunch("cpp_fused_mul_0", None, ("buf0",)),
+        CodeLaunch("aten::convolution_backward", None, ("buf1", "buf2")),
+        CodeLaunch("cpp_fused_sum_1", None, ("buf3",)),
+        CodeLaunch("aten::convolution_backward", None, ("buf4", "buf5")),
+        CodeLaunch("cpp_fused_exp_2", None, ("buf6",)),
+    )
+    buffers = {
+        "buf0": "mul", "buf1": "conv", "buf2": "left", "buf3": "sum", "buf4": "conv_1",
+        "buf5": "right", "buf6": "exp",
+    }  # fmt: skip
+    graph = CompiledGraph("k", nodes=nodes, launches=launches, buffers=buffers)
+
+    found = [nodes for nodes, _ in worked_on(graph)]
+    assert found == [("mul",), ("conv",), ("sum",), ("conv_1",), ("exp",)]
+
+    # Without the buffers of both calls nothing says which is which, and no kernel does their work.
+    less = {name: node for name, node in buffers.items() if name not in ("buf1", "buf4")}
+    found = [nodes for nodes, _ in worked_on(replace(graph, buffers=less))]
+    assert found == [("mul",), (), ("sum",), (), ("exp",)]
+
+
+def test_without_a_list_a_kernel_runs_what_is_copied_to_an_input() -> None:
+    """As the running mean of a batch norm."""
+    nodes = {
+        "mean": CodeNode("aten::mean", inputs=("x",)),
+        "mul": CodeNode("aten::mul", inputs=("mean",)),
+        "copy_": CodeNode("aten::copy_", inputs=("running", "mul")),
+    }
+    launches = (CodeLaunch("cpp_fused_0", None, ("buf0", "running")),)
+    graph = CompiledGraph("k", nodes=nodes, launches=launches, buffers={"buf0": "mean"})
+
+    assert worked_on(graph) == [(("mean", "mul", "copy_"), "computed")]

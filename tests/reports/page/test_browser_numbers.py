@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import shlex
 from collections import defaultdict
@@ -20,6 +21,7 @@ from pyprof2.api import comparison
 from pyprof2.reports.cells import render_markdown
 from pyprof2.reports.comparison import comparison_sentence
 from pyprof2.units import format_time
+from tests.compiled_trace import FOLDER, SOURCE, changed
 from tests.reports.page.opened import ROWS
 
 if TYPE_CHECKING:
@@ -305,3 +307,40 @@ def test_memory_at_the_peak_adds_up(open_page: Open, reported: Reported) -> None
 
     assert "At the peak: 2.01 GB" in opened.page.inner_text("#panel")
     assert sum(int(row["bytes"]) for row in opened.rows()) == 400_000_000 + 24 * 2 * 8192 * 4096
+
+
+def test_kernels_of_several_lines_are_rows_of_their_own_and_found_by_each(
+    open_page: Open, tmp_path: Path
+) -> None:
+    def moved(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        text = json.dumps(found).replace(SOURCE, str(tmp_path / "train.py"))
+        return list(json.loads(text))
+
+    (tmp_path / "train.py").write_text((FOLDER / "train.txt").read_text())
+    trace = changed(tmp_path / "net.json", moved, moved)
+    page = tmp_path / "net.html"
+    words = ["report", str(trace), "--source-root", str(tmp_path), "-o", str(page)]
+    assert cli.main(words) == 0
+    run = pyprof2.load(trace, source_root=str(tmp_path))
+
+    for fragment, by in (("lines", {}), ("layers", {}), ("layers", {"depth": 1})):
+        axis = fragment.removesuffix("s").replace("line", "source")
+        depth = f"&depth={by['depth']}" if by else ""
+        opened = open_page(page, f"page={fragment}{depth}")
+        rows = {row[axis]: int(row["time_ns"]) for row in opened.rows()}
+        own = run.profile(by=axis, **by)
+        # An owner of nothing alone is no row of the page.
+        times = dict(zip(own[axis], own["time_ns"], strict=True))
+        assert rows == {name: time for name, time in times.items() if time}
+        assert any("(shared: " in each for each in rows) == (not by)
+        assert sum(rows.values()) == run.rows()["dur_ns"].sum()
+
+    lines = run.profile(by="source").set_index("source")
+    opened = open_page(page, "page=source")
+    heads = opened.page.locator("table.source th[scope=col]").all_inner_texts()
+    assert heads[:3] == ["line", "time ms", "shared ms"]
+    for number in (16, 18, 19):
+        cells = opened.page.locator(f"#line-{number} td.number").all_inner_texts()
+        known = lines.loc[f"{tmp_path}/train.py:{number}", ["time_ns", "shared_ns"]]
+        assert [float(each) for each in cells[:2]] == pytest.approx(known / 1e6, rel=0.01, abs=1e-3)
+    assert opened.faults == []

@@ -2,7 +2,7 @@
 import flamegraph from "d3-flame-graph";
 import { select } from "d3-selection";
 import { textWidth } from "../chart.js";
-import { SEPARATORS } from "../cube.js";
+import { ownersOf, SEPARATORS } from "../cube.js";
 import { measureGroups } from "../measures.js";
 import { fitted } from "../names.js";
 import { encodeText } from "../state.js";
@@ -75,7 +75,7 @@ function treeOf(app, name, { column }) {
 function pathOf(table, row, name) {
   const value = table.at(name, row) ?? NONE;
   if (name === "op") return [value, (table.at("kernel", row) ?? NONE).replace(/^void /, "")];
-  return value.split(SEPARATORS[name]);
+  return ownersOf(value).length > 1 ? [value] : value.split(SEPARATORS[name]);
 }
 
 const tally = (tones, tone, time) => tones.set(tone, (tones.get(tone) ?? 0) + (time ?? 0));

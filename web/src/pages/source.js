@@ -1,4 +1,5 @@
 // The reader's own code, each line with the time of what ran for it and the idle time it caused.
+import { ownersOf } from "../cube.js";
 import { encodeText } from "../state.js";
 import { clean, el, shown } from "../text.js";
 import { rate, timeUnit } from "../units.js";
@@ -22,7 +23,7 @@ function render(host, app) {
   const file = sorted.find(({ path }) => path === asked) ?? sorted[0];
   host.append(el("div", { class: "toolbar" },
     choice("file", file.path, sorted.map(({ path }) => [path, shown(path)]), (path) => app.state.go({ file: path }))));
-  host.append(el("p", { class: "hint" }, "Time of what ran for a line, and idle time whose cause is in it, of the selection. A line opens its ops."));
+  host.append(el("p", { class: "hint" }, "Time of what ran for a line, and idle time whose cause is in it, of the selection; shared: that of kernels which work for other lines too. A line opens its ops."));
   const list = listing(app, file, heat);
   host.append(list);
   showHottest(list);
@@ -48,10 +49,12 @@ function heatOf(app) {
 
 function collect(heat, table, rows, name) {
   for (const row of rows) {
-    const key = table.at("source", row);
-    if (key === null) continue;
-    if (!heat.has(key)) heat.set(key, { time_ns: 0, idle_ns: 0 });
-    heat.get(key)[name] += table.at("time_ns", row);
+    const keys = ownersOf(table.at("source", row));
+    for (const key of keys) {
+      if (key === null) continue;
+      if (!heat.has(key)) heat.set(key, { time_ns: 0, idle_ns: 0, shared_ns: 0 });
+      heat.get(key)[keys.length > 1 ? "shared_ns" : name] += table.at("time_ns", row);
+    }
   }
 }
 
@@ -59,15 +62,17 @@ function listing(app, file, heat) {
   const most = Math.max(1, ...[...heat.values()].map(({ time_ns, idle_ns }) => Math.max(time_ns, idle_ns)));
   const unit = timeUnit(most);
   const form = (ns) => rate(ns / unit.size);
-  const body = file.lines.map((line, index) => lineRow(app, file, line, index + 1, heat, most, form));
-  const head = el("tr", {}, ...["line", `time ${unit.label}`, `idle ${unit.label}`, "code"].map((name) => el("th", { scope: "col" }, name)));
+  const several = [...heat.values()].some(({ shared_ns }) => shared_ns);
+  const body = file.lines.map((line, index) => lineRow(app, file, line, index + 1, heat, most, form, several));
+  const shared = several ? [`shared ${unit.label}`] : [];
+  const head = el("tr", {}, ...["line", `time ${unit.label}`, ...shared, `idle ${unit.label}`, "code"].map((name) => el("th", { scope: "col" }, name)));
   const table = el("table", { class: "source" }, el("caption", {}, shown(file.path)), el("thead", {}, head), el("tbody", {}, ...body));
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Source of ${shown(file.path)}` }, table);
 }
 
-function lineRow(app, file, line, number, heat, most, form) {
+function lineRow(app, file, line, number, heat, most, form, several) {
   const key = `${file.path}:${number}`;
-  const { time_ns, idle_ns } = heat.get(key) ?? { time_ns: 0, idle_ns: 0 };
+  const { time_ns, idle_ns, shared_ns } = heat.get(key) ?? { time_ns: 0, idle_ns: 0, shared_ns: 0 };
   const cell = (value, tone) => {
     const node = el("td", { class: "number heat" }, value ? form(value) : "");
     if (value) node.style.setProperty("--share", `${(100 * value) / most}%`);
@@ -75,8 +80,8 @@ function lineRow(app, file, line, number, heat, most, form) {
     return node;
   };
   const open = () => app.state.open("ops", { source: encodeText(key, app.cube.table.column("source").texts ?? []) });
-  const label = time_ns ? el("button", { type: "button", class: "link", click: open, "aria-label": `Ops of line ${number}` }, String(number)) : String(number);
+  const label = time_ns || shared_ns ? el("button", { type: "button", class: "link", click: open, "aria-label": `Ops of line ${number}` }, String(number)) : String(number);
   return el("tr", { id: `line-${number}`, "data-time": time_ns, "data-idle": idle_ns },
-    el("th", { scope: "row", class: "number" }, label), cell(time_ns, "--compute"), cell(idle_ns, "--idle-1"),
+    el("th", { scope: "row", class: "number" }, label), cell(time_ns, "--compute"), several ? cell(shared_ns, "--compute") : null, cell(idle_ns, "--idle-1"),
     el("td", {}, el("code", {}, clean(line.slice(0, LONGEST_LINE)))));
 }
