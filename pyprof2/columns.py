@@ -32,7 +32,11 @@ def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
 def text_array(column: TextColumn) -> pa.DictionaryArray:
     """Return a dictionary column that holds each text once, and no text that is not used."""
     codes, texts = column
-    least = int(codes.min()) if len(codes) else 0
+    if not len(codes) or codes.max() < 0:  # as many columns are: nothing is known of any row
+        return pa.DictionaryArray.from_arrays(
+            pa.nulls(len(codes), pa.int32()), pa.array([], pa.string())
+        )
+    least = int(codes.min())
     has_null = least < 0
     used = np.flatnonzero(np.bincount(codes - least)[-least:] if has_null else np.bincount(codes))
     words = pa.array([texts[code] or None for code in used.tolist()], pa.string())

@@ -36,6 +36,7 @@ _F64: Final = pa.float64()
 _BATCH_ROWS: Final = 1 << 15
 _SLICE_ROWS: Final = 1 << 18
 _OPEN_FILES: Final = 16
+_OPEN_BATCHES: Final = 64
 
 ANNOTATED_INPUTS: Final = "inputs of op calls"
 ANNOTATED_STEPS: Final = "steps"
@@ -245,6 +246,7 @@ class Spool:
                 self._decode_used(table, f, _take(self.raw(table, [f.name])[f.name], rows))
                 for f in schema
             ]
+            self._file(table).let_go()
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def raw(self, table: str, columns: Sequence[str]) -> pa.Table:
@@ -262,7 +264,7 @@ class Spool:
     def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
         if not self.counts[table]:
             return _code_schema(table).empty_table().select(list(columns))
-        file = _mapped(self._folder / f"{table}.arrow")
+        file = self._file(table)
         file.let_go()
         own = range(file.count) if self._batches is None else self._batches[table]
         batches = [file.batch(number) for number in own[wanted]]
@@ -271,6 +273,9 @@ class Spool:
             if (table, name) in self._places:
                 rows = rows.set_column(at, name, pc.take(self._places[table, name], rows[name]))
         return rows
+
+    def _file(self, table: str) -> _MappedFile:
+        return _mapped(self._folder / f"{table}.arrow")
 
     def _decode(self, table: str, field: pa.Field, codes: pa.ChunkedArray) -> pa.ChunkedArray:
         if field.type != TEXT:
@@ -304,7 +309,7 @@ class _MappedFile:
             self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         reader = pa.ipc.open_file(pa.py_buffer(self._pages))
         self.count, self.schema = reader.num_record_batches, reader.schema
-        self.batch = functools.cache(reader.get_batch)
+        self.batch = functools.lru_cache(maxsize=_OPEN_BATCHES)(reader.get_batch)
 
     def let_go(self) -> None:
         """Hold the pages that were read no longer; who still looks at them has them loaded anew."""
