@@ -719,6 +719,7 @@ static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *ev
 {
     const Group *group = &self->groups[event->group];
     int32_t place = event->group + 1;
+    Value skipped;
     Step step;
     for (int number = 0; number < group->key_count; number++)
         event->args[number].kind = NONE;
@@ -729,7 +730,8 @@ static const u8 *read_args(Scanner *self, const u8 *at, const u8 *end, Event *ev
         if (is_bad(at = go_on(self, &place, is_first, group, at, end, &step)) || step.what == END)
             return at;
         if (step.what == SKIP) {
-            at = value_end(at, end);
+            const u8 *stop = short_int(at, &skipped);
+            at = stop ? stop : value_end(at, end);
         } else {
             Value *value = &event->args[step.what];
             int32_t *guess = guess_after(self, event->last, step.what);

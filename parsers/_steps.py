@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,14 +81,16 @@ class StepRanges:
         if not count:
             return
         kinds = self._spool.texts["ranges"]["kind"]
+        step, maybe = (np.equal(columns["kind"], kinds[text]) for text in ("step", MAYBE_STEP))
+        if step.any():
+            pid = pa.array(columns["pid"])
+            self._scheduled.update(pc.unique(pid.filter(pa.array(step))).to_pylist())
+        if not maybe.any():
+            self._spool.append("ranges", columns, count)
+            return
         rows = pa.table({name: pa.array(values) for name, values in columns.items()})
-        step, maybe = (pc.equal(rows["kind"], kinds[text]) for text in ("step", MAYBE_STEP))
-        self._scheduled.update(pc.unique(rows["pid"].filter(step)).to_pylist())
-        if pc.any(maybe).as_py():
-            self._held.append(rows.filter(maybe))
-            rows = rows.filter(pc.invert(maybe))
-            count = rows.num_rows
-        self._append(rows, count)
+        self._held.append(rows.filter(pa.array(maybe)))
+        self._append(rows.filter(pa.array(~maybe)))
 
     def finish(self, ops: OpSpan, end_ns: int) -> int:
         """Append the steps that our marks say, and what was held back; return how many they say.
@@ -117,14 +120,14 @@ class StepRanges:
         for rows in self._held:
             kind = ["annotation" if p in better else "step" for p in rows["pid"].to_pylist()]
             codes = pa.array([kinds[text] for text in kind])
-            self._append(rows.drop_columns("kind").append_column("kind", codes), rows.num_rows)
+            self._append(rows.drop_columns("kind").append_column("kind", codes))
         self._marks.clear()
         self._held.clear()
         return len(steps)
 
-    def _append(self, rows: pa.Table, count: int) -> None:
+    def _append(self, rows: pa.Table) -> None:
         columns = {name: rows[name].combine_chunks() for name in rows.column_names}
-        self._spool.append("ranges", columns, count)
+        self._spool.append("ranges", columns, rows.num_rows)
 
 
 def find_steps(marks: Sequence[StepMark], ops: OpSpan, end_ns: int) -> list[MarkedStep]:

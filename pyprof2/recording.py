@@ -9,6 +9,8 @@ the number of distinct texts alone. `Snapshot` is the same for a snapshot of the
 from __future__ import annotations
 
 import copy
+import functools
+import mmap
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -33,6 +35,8 @@ _F64: Final = pa.float64()
 
 _BATCH_ROWS: Final = 1 << 15
 _SLICE_ROWS: Final = 1 << 18
+_OPEN_FILES: Final = 16
+_OPEN_BATCHES: Final = 64
 
 ANNOTATED_INPUTS: Final = "inputs of op calls"
 ANNOTATED_STEPS: Final = "steps"
@@ -169,9 +173,12 @@ class Spool:
         schema = _code_schema(table)
         arrays = []
         for name, kind in zip(schema.names, schema.types, strict=True):
-            values = columns[name] if name in columns else pa.nulls(count, kind)
-            array = values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
-            self.known[table, name] += len(array) - array.null_count
+            array = columns[name] if name in columns else pa.nulls(count, kind)
+            if not isinstance(array, pa.Array):
+                array = pa.array(array, kind)
+            elif array.type != kind:
+                array = array.cast(kind)
+            self.known[table, name] += count - array.null_count
             arrays.append(array)
         waiting = self._waiting.setdefault(table, [])
         waiting.append(pa.record_batch(arrays, schema=schema))
@@ -218,6 +225,7 @@ class Spool:
                 own = part.filter(pa.array(keep[at : at + part.num_rows]))
                 writer.write_table(own.combine_chunks())
                 at += part.num_rows
+        close_files()
         kept.replace(path)
         self.counts[table] -= len(rows)
 
@@ -238,6 +246,7 @@ class Spool:
                 self._decode_used(table, field, own)
                 for field, own in zip(schema, taken, strict=True)
             ]
+            self._file(table).let_go()
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def raw(self, table: str, columns: Sequence[str]) -> pa.Table:
@@ -254,19 +263,19 @@ class Spool:
 
     def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
         if not self.counts[table]:
-            return _code_schema(table, columns).empty_table()
-        # The file is mapped: of what is selected here, only the pages that are read are loaded.
-        # (IpcReadOptions.included_fields would copy the whole file.)
-        with pa.memory_map(str(self._folder / f"{table}.arrow")) as source:
-            file = pa.ipc.open_file(source)
-            every = range(file.num_record_batches)
-            own = every if self._batches is None else self._batches[table]
-            batches = [file.get_batch(number) for number in own[wanted]]
-            rows = pa.Table.from_batches(batches, file.schema).select(list(columns))
+            return _code_schema(table).empty_table().select(list(columns))
+        file = self._file(table)
+        file.let_go()
+        own = range(file.count) if self._batches is None else self._batches[table]
+        batches = [file.batch(number) for number in own[wanted]]
+        rows = pa.Table.from_batches(batches, file.schema).select(list(columns))
         for at, name in enumerate(rows.column_names):
             if (table, name) in self._places:
                 rows = rows.set_column(at, name, pc.take(self._places[table, name], rows[name]))
         return rows
+
+    def _file(self, table: str) -> _MappedFile:
+        return _mapped(self._folder / f"{table}.arrow")
 
     def _decode(self, table: str, field: pa.Field, codes: pa.ChunkedArray) -> pa.ChunkedArray:
         if field.type != TEXT:
@@ -288,18 +297,47 @@ class Spool:
         return pa.DictionaryArray.from_arrays(pa.array(place[code], mask=code < 0), words)
 
 
+class _MappedFile:
+    """A file of batches that stays open: it is read column by column, some hundred times.
+
+    It is mapped: of what is selected, only the pages that are read are loaded.
+    (IpcReadOptions.included_fields would copy the whole file.)
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        reader = pa.ipc.open_file(pa.py_buffer(self._pages))
+        self.count, self.schema = reader.num_record_batches, reader.schema
+        self.batch = functools.lru_cache(maxsize=_OPEN_BATCHES)(reader.get_batch)
+
+    def let_go(self) -> None:
+        """Hold the pages that were read no longer; who still looks at them has them loaded anew."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._pages.madvise(mmap.MADV_DONTNEED)
+
+
+_mapped: Final = functools.lru_cache(maxsize=_OPEN_FILES)(_MappedFile)
+"""The files that were read last; those of all recordings of a job are more than may be open."""
+
+
+def close_files() -> None:
+    """Close the files of raw tables, which may be removed then on any system."""
+    _mapped.cache_clear()
+
+
 def _take(column: pa.ChunkedArray, rows: Rows) -> pa.Array:
     """Return the values at these positions; of a span that they fill nothing is copied."""
     first, last = int(rows.min()), int(rows.max())
     span = column.slice(first, last - first + 1).combine_chunks()
     in_order = len(span) == len(rows) and bool((rows[1:] > rows[:-1]).all())
-    return span if in_order else span.take(pa.array(rows - first))
+    return span if in_order else pc.take(span, pa.array(rows - first), boundscheck=False)
 
 
-def _code_schema(table: str, columns: Sequence[str] | None = None) -> pa.Schema:
+@functools.cache
+def _code_schema(table: str) -> pa.Schema:
     schema = RAW_SCHEMAS[table]
-    fields = schema if columns is None else [schema.field(name) for name in columns]
-    return pa.schema([(f.name, pa.int32() if f.type == TEXT else f.type) for f in fields])
+    return pa.schema([(f.name, pa.int32() if f.type == TEXT else f.type) for f in schema])
 
 
 class Signature(NamedTuple):

@@ -328,6 +328,8 @@ def _stacks_again(ops: Ops, stack: Int, layer: Int) -> Int:
     same name in the same layer; where these are called from one place, that is the place.
     """
     again = ops.recompute & (layer >= 0)
+    if not again.any():
+        return stack
     first = ~ops.recompute & ~ops.backward & (layer >= 0) & (stack >= 0)
     outermost = again & ~lookup(again, ops.parent, 0).astype(bool)
     rows = np.flatnonzero(outermost | first)

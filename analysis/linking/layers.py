@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.intervals import depths, nearest_marked
-from pyprof2.columns import lookup
+from pyprof2.columns import combine_keys, groups_of, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,11 +147,10 @@ class ModulePaths:
         for level in range(min(int(depth.max(initial=-1)) + 1, _DEPTH_MAX)):
             rows = np.flatnonzero(depth == level)
             above = self._path[parent[rows]] if level else np.full(len(rows), -1)
-            pairs, inverse = np.unique(
-                np.stack((above, self._modules.name[rows])), axis=1, return_inverse=True
-            )
-            self._path[rows] = len(self.texts) + inverse.reshape(-1)
-            for above_code, name in pairs.T.tolist():
+            names = self._modules.name[rows]
+            first, place = groups_of(combine_keys(above, names))
+            self._path[rows] = len(self.texts) + place
+            for above_code, name in zip(above[first].tolist(), names[first].tolist(), strict=True):
                 self._children[above_code, name] = len(self.texts)
                 self._named.setdefault(name, []).append(len(self.texts))
                 self.texts.append(self._below(above_code, name))

@@ -8,7 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import depths, nearest_marked
-from pyprof2.columns import TextColumn, combine_keys, distinct, int_array, lookup, text_array
+from pyprof2.columns import (
+    TextColumn,
+    combine_keys,
+    distinct,
+    groups_of,
+    int_array,
+    lookup,
+    text_array,
+)
 from pyprof2.frames import STACK_SEPARATOR, frame_line, is_own_path, library_of
 from pyprof2.recording import TextCodes, code_column, int_column
 
@@ -110,7 +118,7 @@ class Stacks:
             for code, stack, outer in zip(*(c[first].tolist() for c in columns), strict=True)
         ]
         stacks = np.full(len(codes), -1)
-        stacks[rows] = np.array(found, np.int64)[place.reshape(-1)] if found else stacks[rows]
+        stacks[rows] = np.array(found, np.int64)[place] if found else stacks[rows]
         return stacks
 
     def _called(self, text: str, stack: int, outer_text: str) -> int:
@@ -138,12 +146,10 @@ class Stacks:
         for level in range(int(depth.max(initial=-1)) + 1):
             rows = np.flatnonzero(depth == level)
             caller = lookup(stack, parent[rows], -1)
-            _, first, place = np.unique(
-                combine_keys(caller, frames.name[rows]), return_index=True, return_inverse=True
-            )
+            first, place = groups_of(combine_keys(caller, frames.name[rows]))
             pairs = zip(caller[first].tolist(), frames.name[rows][first].tolist(), strict=True)
             found = [self.add(outer, lines[name] or "") for outer, name in pairs]
-            stack[rows] = np.array(found, np.int64)[place.reshape(-1)]
+            stack[rows] = np.array(found, np.int64)[place]
         return lookup(stack, nest.innermost(thread, time), -1)
 
     def lines_of(self, stack: Int) -> TextColumn:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyprof2.analysis.chunked import ENDLESS, in_time_order
 from pyprof2.analysis.intervals import Covered, Int, merged, time_within
 from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.columns import order_of
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -147,7 +146,8 @@ def step_ranges(ranges: pa.Table) -> StepWindows:
 
 def only_steps(ranges: pa.Table) -> pa.Table:
     """Return the ranges that are steps."""
-    return ranges.filter(pc.equal(ranges["kind"].cast(pa.string()), "step"))
+    is_step = has_text(ranges, "kind", ("step",))
+    return ranges.filter(pa.array(is_step)) if is_step.any() else ranges.schema.empty_table()
 
 
 def _summed(step: Int, values: Int) -> dict[int, int]:

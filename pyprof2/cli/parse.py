@@ -106,6 +106,8 @@ def run(args: argparse.Namespace) -> None:
     # Arrow reads it when it is imported. Its own allocator keeps tens of megabytes that were freed,
     # and Arrow itself takes memory from there whatever pool a program sets later.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # NumPy starts threads for products of matrices, which spin a while, and there are none here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from pyprof2.cli.deferred import defer_pandas
     from pyprof2.pipeline.allocation import give_memory_back
 

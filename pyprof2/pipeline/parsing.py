@@ -35,6 +35,7 @@ from pyprof2.pipeline.ranks import (
     spans_of,
 )
 from pyprof2.pipeline.results import write_results
+from pyprof2.recording import close_files
 from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import StoreWriter, TableWriters, write_table
 from pyprof2.store.parts import SpooledParts
@@ -206,7 +207,9 @@ class _Job:
             kept, found = None, self._read(self.files, writer)
         if kept is None and not found.recordings:
             raise found.failed[0][1]
-        writer.finish(self._write(found, writer.folder, kept or NOTHING_KEPT))
+        manifest = self._write(found, writer.folder, kept or NOTHING_KEPT)
+        close_files()
+        writer.finish(manifest)
         return found.failed
 
     def _read(self, files: Sequence[Path], writer: StoreWriter) -> _Read:
@@ -424,6 +427,7 @@ def _write_recording(
         for name, parts in assemble(recording, rank, root, facts, Path(scratch), templates):
             writers.write(name, parts)
             release_spare()
+        close_files()
     nbytes = writers.nbytes
     tables = RankTables(folder, rank, own=True)
     nbytes += write_table(folder, "idle", rank, _idle(tables, root))
