@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -137,6 +138,15 @@ class TextCodes(dict[Any, int]):
         return code
 
 
+class BatchRows(NamedTuple):
+    """Consecutive rows of a batch of a table's file."""
+
+    folder: Path
+    number: int
+    begin: int
+    count: int
+
+
 class Spool:
     """Writes the raw tables of one process into a folder."""
 
@@ -144,7 +154,7 @@ class Spool:
         self._folder = folder
         self._writers: dict[str, pa.RecordBatchFileWriter] = {}
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
-        self._batches: dict[str, list[int]] | None = None
+        self._batches: dict[str, list[BatchRows]] | None = None
         self.texts: dict[str, dict[str, TextCodes]] = {
             table: {f.name: TextCodes() for f in schema if f.type == TEXT}
             for table, schema in RAW_SCHEMAS.items()
@@ -187,16 +197,15 @@ class Spool:
         rows = pa.Table.from_batches(self._waiting.pop(table)).combine_chunks()
         self._writers[table].write_table(rows)
 
-    def part(self, folder: Path, batches: dict[str, list[int]], counts: Counter[str]) -> Spool:
-        """Return some of the rows as they lie in another folder, with the same texts.
+    def part(self, batches: dict[str, list[BatchRows]], counts: Counter[str]) -> Spool:
+        """Return some of the rows, with the same texts.
 
         Args:
-            folder: a file for each table, as this one has.
-            batches: by table, the numbers of the batches of the file that the part has.
+            batches: by table, where the rows lie that the part has.
             counts: how many rows these have.
         """
         part = copy.copy(self)
-        part._folder, part._batches, part.counts = folder, batches, counts  # noqa: SLF001
+        part._batches, part.counts = batches, counts  # noqa: SLF001
         return part
 
     def finish(self) -> None:
@@ -252,17 +261,33 @@ class Spool:
             yield rows
             at += per_slice
 
-    def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
+    def batches(self, table: str) -> list[BatchRows]:
+        """Return where the rows lie, in their order."""
+        if self._batches is not None:
+            return self._batches[table]
         if not self.counts[table]:
-            return _code_schema(table, columns).empty_table()
-        # The file is mapped: of what is selected here, only the pages that are read are loaded.
-        # (IpcReadOptions.included_fields would copy the whole file.)
+            return []
         with pa.memory_map(str(self._folder / f"{table}.arrow")) as source:
             file = pa.ipc.open_file(source)
-            every = range(file.num_record_batches)
-            own = every if self._batches is None else self._batches[table]
-            batches = [file.get_batch(number) for number in own[wanted]]
-            rows = pa.Table.from_batches(batches, file.schema).select(list(columns))
+            counts = [file.get_batch(n).num_rows for n in range(file.num_record_batches)]
+        return [BatchRows(self._folder, number, 0, count) for number, count in enumerate(counts)]
+
+    def written(self, table: str, batches: Sequence[BatchRows]) -> pa.Table:
+        """Return rows as they are written: codes are those before `rename`."""
+        with ExitStack() as opened:
+            # Files are mapped: of what is selected, only the pages that are read are loaded.
+            # (IpcReadOptions.included_fields would copy the whole file.)
+            files = {
+                folder: pa.ipc.open_file(
+                    opened.enter_context(pa.memory_map(str(folder / f"{table}.arrow")))
+                )
+                for folder in {each.folder for each in batches}
+            }
+            found = [files[b.folder].get_batch(b.number).slice(b.begin, b.count) for b in batches]
+            return pa.Table.from_batches(found, _code_schema(table))
+
+    def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
+        rows = self.written(table, self.batches(table)[wanted]).select(list(columns))
         for at, name in enumerate(rows.column_names):
             if (table, name) in self._places:
                 rows = rows.set_column(at, name, pc.take(self._places[table, name], rows[name]))
