@@ -141,6 +141,15 @@ class TextCodes(dict[Any, int]):
         return code
 
 
+class BatchRows(NamedTuple):
+    """Consecutive rows of a batch of a table's file."""
+
+    folder: Path
+    number: int
+    begin: int
+    count: int
+
+
 class Spool:
     """Writes the raw tables of one process into a folder."""
 
@@ -148,7 +157,7 @@ class Spool:
         self._folder = folder
         self._writers: dict[str, pa.RecordBatchFileWriter] = {}
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
-        self._batches: dict[str, list[int]] | None = None
+        self._batches: dict[str, list[BatchRows]] | None = None
         self.texts: dict[str, dict[str, TextCodes]] = {
             table: {f.name: TextCodes() for f in schema if f.type == TEXT}
             for table, schema in RAW_SCHEMAS.items()
@@ -194,16 +203,15 @@ class Spool:
         rows = pa.Table.from_batches(self._waiting.pop(table)).combine_chunks()
         self._writers[table].write_table(rows)
 
-    def part(self, folder: Path, batches: dict[str, list[int]], counts: Counter[str]) -> Spool:
-        """Return some of the rows as they lie in another folder, with the same texts.
+    def part(self, batches: dict[str, list[BatchRows]], counts: Counter[str]) -> Spool:
+        """Return some of the rows, with the same texts.
 
         Args:
-            folder: a file for each table, as this one has.
-            batches: by table, the numbers of the batches of the file that the part has.
+            batches: by table, where the rows lie that the part has.
             counts: how many rows these have.
         """
         part = copy.copy(self)
-        part._folder, part._batches, part.counts = folder, batches, counts  # noqa: SLF001
+        part._batches, part.counts = batches, counts  # noqa: SLF001
         return part
 
     def finish(self) -> None:
@@ -246,7 +254,7 @@ class Spool:
                 self._decode_used(table, field, own)
                 for field, own in zip(schema, taken, strict=True)
             ]
-            self._file(table).let_go()
+            _let_go(table, self.batches(table))
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def raw(self, table: str, columns: Sequence[str]) -> pa.Table:
@@ -261,21 +269,27 @@ class Spool:
             yield rows
             at += per_slice
 
-    def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
+    def batches(self, table: str) -> list[BatchRows]:
+        """Return where the rows lie, in their order."""
+        if self._batches is not None:
+            return self._batches[table]
         if not self.counts[table]:
-            return _code_schema(table).empty_table().select(list(columns))
-        file = self._file(table)
-        file.let_go()
-        own = range(file.count) if self._batches is None else self._batches[table]
-        batches = [file.batch(number) for number in own[wanted]]
-        rows = pa.Table.from_batches(batches, file.schema).select(list(columns))
+            return []
+        counts = enumerate(_mapped(self._folder, table).counts)
+        return [BatchRows(self._folder, number, 0, count) for number, count in counts]
+
+    def written(self, table: str, batches: Sequence[BatchRows]) -> pa.Table:
+        """Return rows as they are written: codes are those before `rename`."""
+        _let_go(table, batches)
+        rows = (_mapped(each.folder, table).rows(each) for each in batches)
+        return pa.Table.from_batches(rows, _code_schema(table))
+
+    def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
+        rows = self.written(table, self.batches(table)[wanted]).select(list(columns))
         for at, name in enumerate(rows.column_names):
             if (table, name) in self._places:
                 rows = rows.set_column(at, name, pc.take(self._places[table, name], rows[name]))
         return rows
-
-    def _file(self, table: str) -> _MappedFile:
-        return _mapped(self._folder / f"{table}.arrow")
 
     def _decode(self, table: str, field: pa.Field, codes: pa.ChunkedArray) -> pa.ChunkedArray:
         if field.type != TEXT:
@@ -304,12 +318,16 @@ class _MappedFile:
     (IpcReadOptions.included_fields would copy the whole file.)
     """
 
-    def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
+    def __init__(self, folder: Path, table: str) -> None:
+        with (folder / f"{table}.arrow").open("rb") as file:
             self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         reader = pa.ipc.open_file(pa.py_buffer(self._pages))
-        self.count, self.schema = reader.num_record_batches, reader.schema
-        self.batch = functools.lru_cache(maxsize=_OPEN_BATCHES)(reader.get_batch)
+        self._batch = functools.lru_cache(maxsize=_OPEN_BATCHES)(reader.get_batch)
+        self.counts = [reader.get_batch(at).num_rows for at in range(reader.num_record_batches)]
+
+    def rows(self, wanted: BatchRows) -> pa.RecordBatch:
+        """Return rows of a batch."""
+        return self._batch(wanted.number).slice(wanted.begin, wanted.count)
 
     def let_go(self) -> None:
         """Hold the pages that were read no longer; who still looks at them has them loaded anew."""
@@ -319,6 +337,11 @@ class _MappedFile:
 
 _mapped: Final = functools.lru_cache(maxsize=_OPEN_FILES)(_MappedFile)
 """The files that were read last; those of all recordings of a job are more than may be open."""
+
+
+def _let_go(table: str, batches: Sequence[BatchRows]) -> None:
+    for folder in {each.folder for each in batches}:
+        _mapped(folder, table).let_go()
 
 
 def close_files() -> None:

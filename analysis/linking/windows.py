@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from pyprof2.analysis.linking.cuts import TIMES, find_cuts, marked_texts
 from pyprof2.analysis.linking.threads import NO_ID, among_sorted
 from pyprof2.analysis.linking.user_ranges import is_users
 from pyprof2.columns import lookup, order_of
-from pyprof2.recording import RAW_SCHEMAS, int_column
+from pyprof2.recording import BatchRows, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.recording import Recording
+
+    _Part: TypeAlias = BatchRows | pa.Table
+    """Rows that lie somewhere, or that are to be written."""
 
 ROWS: Final = 1 << 19
 """A window has so many rows of all raw tables, or more where there is no earlier cut."""
@@ -97,14 +100,16 @@ def windows_of(recording: Recording, folder: Path, rows: int = ROWS) -> Windows:
         return Windows([TraceWindow(recording)], np.array([_FIRST]), np.array([_LAST]))
     parts = _WindowRows(recording, folder, cuts)
     for table in TIMES:
-        parts.write(table)
+        parts.find(table)
     bounds = pairwise([_FIRST, *cuts.tolist(), _LAST])
     each = [TraceWindow(parts.recording(at), *pair) for at, pair in enumerate(bounds)]
     return Windows(each, parts.first, parts.last)
 
 
 class _WindowRows:
-    """Writes the rows of each window into batches of their own, in the order of the file.
+    """Finds where the rows of each window lie, in the order of the file.
+
+    What is not together, or in several windows, is written anew.
 
     Attributes:
         first, last: when the first and the last GPU activity of each window begin.
@@ -113,55 +118,62 @@ class _WindowRows:
     def __init__(self, recording: Recording, folder: Path, cuts: Int) -> None:
         self._whole, self._folder, self._cuts = recording, folder, cuts
         count = len(cuts) + 1
-        self._batches: list[dict[str, list[int]]] = [{t: [] for t in TIMES} for _ in range(count)]
+        self._batches: list[dict[str, list[BatchRows]]] = [
+            {t: [] for t in TIMES} for _ in range(count)
+        ]
         self._counts: list[Counter[str]] = [Counter() for _ in range(count)]
         self.first, self.last = np.full(count, _LAST), np.full(count, _FIRST)
 
     def recording(self, at: int) -> Recording:
         """Return the rows of a window."""
-        part = self._whole.spool.part(self._folder, self._batches[at], self._counts[at])
+        part = self._whole.spool.part(self._batches[at], self._counts[at])
         return replace(self._whole, spool=part)
 
-    def write(self, table: str) -> None:
-        """Write the rows of a table."""
+    def find(self, table: str) -> None:
+        """Find the rows of a table."""
         rows_of = {"activities": self._activities, "ranges": self._ranges}.get(table)
-        beginning = (_by_window(rows, self._window(time)) for rows, time in self._slices(table))
+        beginning = (_by_window(*each, self._window(time)) for *each, time in self._each(table))
         rows = chain.from_iterable(beginning) if rows_of is None else rows_of()
-        schema = self._whole.spool.raw(table, RAW_SCHEMAS[table].names).schema
-        written = 0
+        schema = self._whole.spool.written(table, ()).schema
+        count = 0
         with pa.ipc.new_file(self._folder / f"{table}.arrow", schema) as writer:
             for window, part in rows:
-                for batch in part.combine_chunks().to_batches():
-                    writer.write_batch(batch)
-                    self._batches[window][table].append(written)
-                    self._counts[window][table] += batch.num_rows
-                    written += 1
+                batch = part
+                if isinstance(part, pa.Table):
+                    writer.write_table(part.combine_chunks())
+                    batch = BatchRows(self._folder, count, 0, part.num_rows)
+                    count += 1
+                self._batches[window][table].append(batch)
+                self._counts[window][table] += batch.count
 
-    def _slices(self, table: str) -> Iterator[tuple[pa.Table, Int]]:
-        for rows in self._whole.spool.slices(table, RAW_SCHEMAS[table].names):
-            yield rows, int_column(rows, TIMES[table], 0)
+    def _each(self, table: str) -> Iterator[tuple[BatchRows, pa.Table, Int]]:
+        """Yield where rows of a table lie, these as they are written, and their times."""
+        spool = self._whole.spool
+        for batch in spool.batches(table):
+            rows = spool.written(table, [batch])
+            yield batch, rows, int_column(rows, TIMES[table], 0)
 
     def _window(self, time: Int) -> Int:
         found: Int = np.searchsorted(self._cuts, time, "right")
         return found
 
-    def _activities(self) -> Iterator[tuple[int, pa.Table]]:
+    def _activities(self) -> Iterator[tuple[int, _Part]]:
         """Yield GPU activities where their launches are, or by their own time."""
         launches = _LaunchTimes.of(self._whole)
-        for rows, time in self._slices("activities"):
+        for batch, rows, time in self._each("activities"):
             correlation = int_column(rows, "correlation_id", NO_ID)
             window = self._window(launches.starts(correlation, time))
             np.minimum.at(self.first, window, time)
             np.maximum.at(self.last, window, time)
-            yield from _by_window(rows, window)
+            yield from _by_window(batch, rows, window)
 
-    def _ranges(self) -> Iterator[tuple[int, pa.Table]]:
+    def _ranges(self) -> Iterator[tuple[int, _Part]]:
         """Yield ranges where they begin, and where they reach into."""
         witnesses, done = _witnesses(self._whole), 0
-        for rows, time in self._slices("ranges"):
+        for batch, rows, time in self._each("ranges"):
             begins = self._window(time)
             ends = self._window(time + int_column(rows, "dur_ns", 0))
-            yield from _by_window(rows, begins)
+            yield from _by_window(batch, rows, begins)
             everywhere = np.isin(np.arange(done, done + rows.num_rows), witnesses)
             done += rows.num_rows
             far = np.flatnonzero((ends > begins) | everywhere)
@@ -172,14 +184,16 @@ class _WindowRows:
                     yield window, rows.take(has)
 
 
-def _by_window(rows: pa.Table, window: Int) -> Iterator[tuple[int, pa.Table]]:
+def _by_window(batch: BatchRows, rows: pa.Table, window: Int) -> Iterator[tuple[int, _Part]]:
     """Yield the rows of each window, in their order."""
-    if (window[1:] < window[:-1]).any():
+    is_together = not (window[1:] < window[:-1]).any()
+    if not is_together:
         order = np.argsort(window, kind="stable")
         rows, window = rows.take(order), window[order]
     bounds = np.flatnonzero(np.r_[True, window[1:] != window[:-1], True]).tolist()
     for begin, end in pairwise(bounds):
-        yield int(window[begin]), rows.slice(begin, end - begin)
+        part = batch._replace(begin=batch.begin + begin, count=end - begin)
+        yield int(window[begin]), part if is_together else rows.slice(begin, end - begin)
 
 
 class _LaunchTimes(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyprof2.analysis.linking.cuts import find_cuts
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.parsers import read_recordings
 from pyprof2.pipeline import assemble
+from pyprof2.recording import Recording, Spool
 from pyprof2.tables import TABLES
 from tests.kineto_events import (
     MAIN,
@@ -33,7 +35,6 @@ from tests.training_trace import training_trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyprof2.recording import Recording
     from tests.kineto_events import Event
 
 Tables = dict[str, list[dict[str, Any]]]
@@ -346,3 +347,25 @@ def test_rows_lie_in_few_batches(tmp_path: Path) -> None:
     counts = [window.recording.spool.counts["ops"] for window in windows.each]
     assert counts == [4] * 8
     assert [w.recording.spool.raw("ops", ["start_ns"]).num_rows for w in windows.each] == counts
+
+
+def test_texts_that_became_equal_are_what_they_are_in_each_window(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    spool, count = Spool(whole), 40
+    codes = spool.texts["ops"]["op"]
+    texts = [codes[text] for text in ("a", "b", "c")]
+    columns = {"start_ns": [*range(0, 100 * count, 100)], "dur_ns": [10] * count}
+    columns |= {"pid": [1] * count, "tid": [1] * count}
+    columns["op"] = [texts[at % 3] for at in range(count)]
+    spool.append("ops", columns, count)
+    spool.rename("ops", "op", {"b": "a"})
+    spool.finish()
+    recording = Recording(spool, pids=frozenset({1}))
+
+    each = windows_of(recording, parts, rows=6).each
+
+    assert len(each) > 1
+    found = (window.recording.read("ops", ["op"])["op"].to_pylist() for window in each)
+    assert [*chain.from_iterable(found)] == ["aac"[at % 3] for at in range(count)]
