@@ -65,7 +65,7 @@ def _measured(line: str, store: Path, trees: list[Path], rounds: int) -> list[li
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
             for place, tree in enumerate(trees):
-                os.environ["PYTHONPATH"] = str(tree.absolute())
+                os.environ |= {"PYTHONPATH": str(tree.absolute()), "PYTHONSAFEPATH": "1"}
                 words = [
                     str(store.absolute()) if word == "STORE"
                     else word.replace("OUT", f"{folder}/{number}-{place}")

@@ -80,7 +80,7 @@ _MADE: Final = {
     ("launches", "cause"): ("name",),
 }  # fmt: skip
 """The columns that are made here, each of some of its table."""
-_READ_AGAIN: Final = ("ops", "idle")
+_READ_AGAIN: Final = ("kernels", "ops", "idle")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
@@ -331,9 +331,8 @@ class RankFacts:
 class Columns:
     """The tables of a rank, of which columns are read when a rule asks for them.
 
-    Numbers of kernels, copies and calls are kept, and texts, which are codes; of ops and idle time,
-    the longest tables, numbers are read again each time, and of those parts alone that have rows
-    that are wanted.
+    Texts, which are codes, are kept, and numbers too, but for those of the longest tables, which
+    are read again each time, and of those parts alone that have rows that are wanted.
     """
 
     def __init__(
@@ -388,11 +387,8 @@ class Columns:
 
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
-        parts = chunks_of(self._read("memory"), INPUT["memory"])
-        of_devices = [
-            part.filter(pa.array(~has_text(part, "device_type", ("cpu",)))) for part in parts
-        ]
-        memory = pa.concat_tables(of_devices).unify_dictionaries()
+        kinds = self._wanted("memory", ["device_type"], None)
+        memory = self._wanted("memory", INPUT["memory"], ~has_text(kinds, "device_type", ("cpu",)))
         tags = whole(self._read("memory_tags"), INPUT["memory_tags"]).unify_dictionaries()
         return MemoryProfile(Path(), list(curves_of_rank(memory, tags, rank)), tags=tags)
 
