@@ -51,15 +51,20 @@ def main() -> int:
             for at, command in enumerate(("parse", "prof")):
                 seconds = [each[at] for each in took]
                 exponent = fitted(sizes, [each - start[at] for each in seconds])
-                worst = max(worst, exponent)
+                worst = max(worst, exponent, key=lambda each: np.inf if np.isnan(each) else each)
                 pairs = zip(sizes, seconds, strict=True)
                 words = ", ".join(f"{size:,}: {each:.2f}" for size, each in pairs)
                 print(f"{axis:10}{command:10}{words:60}{exponent:>9.2f}", flush=True)
-    return int(worst > LIMIT)
+    return int(not worst <= LIMIT)
 
 
 def fitted(sizes: list[int], seconds: list[float]) -> float:
-    """Return the exponent of the power of the sizes that the seconds are; 0 where they are none."""
+    """Return the exponent of the power of the sizes that the seconds are; 0 where they are none.
+
+    NaN: a size was refused.
+    """
+    if np.isnan(seconds).any():
+        return np.nan
     known = [(size, each) for size, each in zip(sizes, seconds, strict=True) if each > _LEAST_S]
     if len(known) < 2:
         return 0.0
@@ -81,8 +86,12 @@ def _measured(folder: Path, events: Iterator[dict[str, Any]], rounds: int) -> tu
         file.write("\n]}\n")
     parsed, shown = [], []
     for _ in range(rounds):
-        parsed.append(measure([*_COMMAND, "parse", trace, "--force", "-o", store]).cpu_s)
-        shown.append(measure([*_COMMAND, "prof", store]).cpu_s)
+        try:
+            parsed.append(measure([*_COMMAND, "parse", trace, "--force", "-o", store]).cpu_s)
+            shown.append(measure([*_COMMAND, "prof", store]).cpu_s)
+        except SystemExit as error:
+            print(error, file=sys.stderr)
+            return np.nan, np.nan
     return statistics.median(parsed), statistics.median(shown)
 
 
