@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.axes import check_known_once
+from pyprof2.analysis.chunked import RunningCodes
+from pyprof2.columns import combine_keys, groups_of, int_array, text_array
 from pyprof2.errors import UsageError
-from pyprof2.tables import Column
+from pyprof2.recording import int_column
+from pyprof2.tables import IDLE, TEXT, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
+
+    from pyprof2.analysis.intervals import Int
 
 AXES: Final = (
     "cause", "group", "source", "op", "layer", "call", "step", "thread", "device", "rank", "note",
     "phase",
 )  # fmt: skip
 """The axes of sums of idle time: columns of the table `idle`, and the phase of a server."""
+OUTLINE: Final = ("group", "cause", "call", "op", "note", "source")
+"""The axes that an outline is made of."""
+ADDED: Final = ("count", "time_ns")
+_NULL: Final = -(1 << 62)
 
 SUMMARY_COLUMNS: Final = (
     Column("count", pa.int64(), "Parts of gaps."),
@@ -58,8 +68,8 @@ def summarize_idle(idle: pd.DataFrame, axes: Sequence[str], window_ns: int) -> p
     """Return idle time summed along axes, the longest first.
 
     Args:
-        idle: rows of the table `idle`.
-        axes: some of `AXES`; `phase` must be among the columns.
+        idle: what `added_up` returns of the table `idle`, or its rows with `max_ns`, their time.
+        axes: some of `AXES`; they must be among the columns.
         window_ns: the time that was recorded, of all devices.
 
     Returns:
@@ -69,15 +79,66 @@ def summarize_idle(idle: pd.DataFrame, axes: Sequence[str], window_ns: int) -> p
 
     check_axes(axes)
     by = idle.groupby(list(axes), dropna=False, observed=True, sort=True)
-    times = by["time_ns"]
-    sums = pd.DataFrame({"count": by["count"].sum(), "time_ns": times.sum()})
+    sums = pd.DataFrame({"count": by["count"].sum(), "time_ns": by["time_ns"].sum()})
     sums["share_pct"] = 100 * sums["time_ns"] / max(1, int(idle["time_ns"].sum()))
     sums["window_pct"] = 100 * sums["time_ns"] / max(1, window_ns)
     sums["mean_ns"] = sums["time_ns"] / sums["count"].clip(lower=1)
-    sums["max_ns"] = times.max()
+    sums["max_ns"] = by["max_ns"].max()
     return sums.reset_index().sort_values(
         "time_ns", ascending=False, kind="stable", ignore_index=True
     )
+
+
+def added_up(parts: Iterable[pa.Table], axes: Sequence[str]) -> pa.Table:
+    """Return rows of the table `idle` added up along axes, as they come in parts.
+
+    Args:
+        parts: columns `ADDED` and the axes, of the whole table.
+        axes: columns of the table `idle`.
+
+    Returns:
+        The axes, and `count`, `time_ns` and `max_ns`, the time of the longest row, of each
+        combination that there is, in the order of the first row of each.
+    """
+    texts = {name: RunningCodes() for name in axes if IDLE.schema([name]).field(0).type == TEXT}
+    sums = _Sums(len(axes))
+    for part in parts:
+        keys = [
+            texts[name].add(part, name) if name in texts else int_column(part, name, _NULL)
+            for name in axes
+        ]
+        count, time = (int_column(part, name, 0) for name in ADDED)
+        sums.add([np.asarray(key, np.int64) for key in keys], count, time, time)
+    columns = {
+        name: text_array((key, texts[name].texts)) if name in texts else int_array(key, _NULL)
+        for name, key in zip(axes, sums.keys, strict=True)
+    }
+    sums_of = dict(zip((*ADDED, "max_ns"), sums.values, strict=True))
+    return pa.table(columns | {name: pa.array(each) for name, each in sums_of.items()})
+
+
+class _Sums:
+    """Two sums and the largest of a third number, by whole numbers together."""
+
+    def __init__(self, width: int) -> None:
+        self.keys: list[Int] = [np.empty(0, np.int64)] * width
+        self.values: tuple[Int, ...] = (np.empty(0, np.int64),) * 3
+
+    def add(self, keys: list[Int], *values: Int) -> None:
+        """Take more rows."""
+        for whole in (False, True):
+            if whole:
+                both = zip((*self.keys, *self.values), (*keys, *values), strict=True)
+                columns = [np.concatenate(each) for each in both]
+                keys, values = columns[: len(keys)], tuple(columns[len(keys) :])
+            first, place = groups_of(combine_keys(*keys)) if len(values[0]) else (values[0],) * 2
+            found = np.zeros((2, len(first)), np.int64)
+            longest = np.full(len(first), -1)
+            for sums, each in zip(found, values, strict=False):
+                np.add.at(sums, place, each)
+            np.maximum.at(longest, place, values[2])
+            keys, values = [key[first] for key in keys], (*found, longest)
+        self.keys, self.values = keys, values
 
 
 NO_OP: Final = "(no op)"
@@ -91,7 +152,7 @@ def idle_outline(idle: pd.DataFrame, window_ns: int, most: int = 3) -> pd.DataFr
     """Return idle time by group, in it by cause, and in that by what the host was doing.
 
     Args:
-        idle: rows of the table `idle`.
+        idle: rows of the table `idle`, or what `added_up` returns along `OUTLINE`.
         window_ns: the time that was recorded, of all devices.
         most: how many doings of a cause to show by themselves; the others are a row.
 

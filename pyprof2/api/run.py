@@ -410,6 +410,31 @@ class Run(Displayed):
         """
         return self._time.idle_and_windows(rank, normal_gap_us)
 
+    def idle_sums_and_windows(
+        self, axes: Sequence[str], rank: int | None = None, normal_gap_us: float | None = None
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the rows of `idle_and_windows` added up along axes, which are read in parts.
+
+        Args:
+            axes: some of those of `idle_profile`.
+            rank: only this one.
+            normal_gap_us: see `idle_table`.
+
+        Returns:
+            See `pyprof2.analysis.summaries.idle_profile.added_up`; and the windows.
+
+        Raises:
+            UsageError: an axis is unknown, or there is nothing of the rank.
+        """
+        from pyprof2.analysis.summaries.idle_profile import check_axes
+
+        check_axes(axes)
+        if "phase" not in axes:
+            return self._time.idle_sums_and_windows(axes, rank, normal_gap_us)
+        # The phase is that of the work that ended each row.
+        idle, windows = self.idle_and_windows(rank, normal_gap_us)
+        return self.with_phases(idle).assign(max_ns=idle["time_ns"]), windows
+
     def with_phases(self, idle: pd.DataFrame) -> pd.DataFrame:
         """Return rows of idle time with the phase of the server's step whose work ended each."""
         return self._serving.phases_of(idle)
@@ -454,9 +479,8 @@ class Run(Displayed):
         """
         from pyprof2.analysis.summaries.idle_profile import summarize_idle
 
-        frame, windows = self.idle_and_windows(rank, normal_gap_us)
         axes = (by,) if isinstance(by, str) else tuple(by)
-        frame = self.with_phases(frame) if "phase" in axes else frame
+        frame, windows = self.idle_sums_and_windows(axes, rank, normal_gap_us)
         return summarize_idle(frame, axes, int(windows["window_ns"].sum()))
 
     def memory_profile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    import pyarrow as pa
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.summaries.advice.facts import RankFacts, Together
     from pyprof2.analysis.summaries.findings import Finding
     from pyprof2.api.run_tables import RunTables
@@ -62,10 +62,17 @@ class RunFindings:
 
     def facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
+        from pyprof2.analysis.chunked import InMemory
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
 
-        def of_rank(rank: RankTables) -> Callable[[str], pa.Table]:
-            return lambda name: rank.read(name, INPUT[name])
+        def of_rank(rank: RankTables) -> Callable[[str], ChunkedTable]:
+            @cache
+            def read(name: str) -> ChunkedTable:
+                if rank.is_as_stored(name):
+                    return rank.parts(name)
+                return InMemory(rank.read(name, INPUT[name]))
+
+            return read
 
         ranks = self.tables.ranks
         if self.time.idle_windows.empty:

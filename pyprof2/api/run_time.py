@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyprof2.store.folder import STORED
 from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
 
@@ -61,7 +62,8 @@ class RunTime:
         from pyprof2.analysis.time.idle import INPUT
         from pyprof2.analysis.time.recordings import windows_of_ranks
 
-        needed = {name: INPUT[name] for name in ("kernels", "copies", "trace")}
+        needed = dict.fromkeys(("kernels", "copies"), ("rank", "device", "start_ns", "dur_ns"))
+        needed["trace"] = INPUT["trace"]
         return self.tables.of_each(lambda rank: windows_of_ranks(rank.several(needed)))
 
     @cached_property
@@ -80,6 +82,28 @@ class RunTime:
         ranks = self.tables.ranks if self.idle_windows.empty else []
         found = {rank.rank: host_time(rank.several(INPUT), rank.source_root) for rank in ranks}
         return {rank: table for rank, table in found.items() if table.num_rows}
+
+    def idle_sums_and_windows(
+        self, axes: Sequence[str], rank: int | None, normal_gap_us: float | None
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return what of the idle time is added up along axes, and the windows of its devices."""
+        from pyprof2.analysis.summaries.idle_profile import ADDED, added_up, select_rank
+        from pyprof2.analysis.time.host_time import host_windows
+
+        windows = self.idle_windows
+        every: Iterable[pa.Table]
+        if windows.empty:
+            windows = host_windows(self.host_time)
+            every = self.host_times.values()
+        elif normal_gap_us is None:
+            needed = dict.fromkeys((*axes, *ADDED, "rank"))
+            every = self.idle_parts([n for n in STORED["idle"].names if n in needed])
+        else:
+            every = [self.idle_table(normal_gap_us)]
+        parts = chain([STORED["idle"].empty()], every)
+        keys = axes if rank is None else [*axes, *({"rank"} - {*axes})]
+        found = as_pandas(added_up(parts, keys), STORED["idle"].never_null)
+        return select_rank(found, windows, rank)
 
     def idle_and_windows(
         self, rank: int | None, normal_gap_us: float | None

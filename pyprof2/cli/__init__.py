@@ -16,34 +16,12 @@ import sys
 import threading
 import traceback
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2 import __version__
-from pyprof2.cli import (
-    advise,
-    arguments,
-    batch,
-    capture,
-    check,
-    compare,
-    demo,
-    energy,
-    explain,
-    export,
-    idle,
-    lines,
-    lsp,
-    mcp,
-    memory,
-    parse,
-    predict,
-    prof,
-    ranks,
-    report,
-    watch,
-    whatif,
-)
+from pyprof2.cli import arguments
 from pyprof2.errors import (
     LeftOutWarning,
     MemoryShortError,
@@ -59,35 +37,10 @@ from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
 
     from _typeshed import SupportsWrite
 
-__all__ = [
-    "advise",
-    "batch",
-    "build_parser",
-    "capture",
-    "check",
-    "compare",
-    "demo",
-    "energy",
-    "explain",
-    "export",
-    "idle",
-    "lines",
-    "lsp",
-    "main",
-    "mcp",
-    "memory",
-    "parse",
-    "predict",
-    "prof",
-    "ranks",
-    "report",
-    "watch",
-    "whatif",
-]
+__all__ = ["build_parser", "main"]
 
 FINE: Final = 0
 ERROR: Final = 1
@@ -101,14 +54,15 @@ _OF_WRONG_VALUES: Final = (
 """Errors that damaged or foreign values of a store may raise."""
 
 _GROUPS: Final = {
-    "Record": (capture, watch, demo),
-    "Read": (parse, prof, lines, memory, energy, check),
-    "Explain": (idle, advise, explain, whatif, batch, predict),
-    "Many runs": (ranks, compare),
-    "Export": (report, export),
-    "Editor": (lsp, mcp),
+    "Record": ("capture", "watch", "demo"),
+    "Read": ("parse", "prof", "lines", "memory", "energy", "check"),
+    "Explain": ("idle", "advise", "explain", "whatif", "batch", "predict"),
+    "Many runs": ("ranks", "compare"),
+    "Export": ("report", "export"),
+    "Editor": ("lsp", "mcp"),
 }
-"""The commands, by what `--help` groups them under; each module declares that of its name."""
+"""The commands, by what `--help` groups them under; the module of its name declares each."""
+_COMMANDS: Final = tuple(name for group in _GROUPS.values() for name in group)
 
 _OLD_NAMES: Final = ("spend", "skyline-report")
 """Names that work and are not listed: of `energy`, and of `export --skyline`."""
@@ -120,8 +74,12 @@ _COMMON: Final = ("-v", "--verbose", "-q", "--quiet")
 """Options that may stand before a command."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, or of one command alone, which is sooner made.
+
+    Args:
+        command: its name; any other word is taken for none.
+    """
     parser = _Parser(
         prog="pyprof2",
         description="Turn a recording of a PyTorch program into a profile of every GPU kernel.",
@@ -136,8 +94,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.set_defaults(verbose=False, quiet=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (each for group in _GROUPS.values() for each in group):
-        command.add_to(commands)
+    for name in (command,) if command in _COMMANDS else _COMMANDS:
+        import_module(f"pyprof2.cli.{name}").add_to(commands)
     return parser
 
 
@@ -191,13 +149,9 @@ class _Formatter(arguments.WithExamples):
         for title, group in _GROUPS.items():
             parts.append(f"{' ' * self._current_indent}{title}\n")
             self._indent()
-            parts += map(super()._format_action, (listed[_name(command)] for command in group))
+            parts += map(super()._format_action, (listed[name] for name in group))
             self._dedent()
         return "".join(parts)
-
-
-def _name(command: ModuleType) -> str:
-    return command.__name__.rpartition(".")[2]
 
 
 class _PrintCompletion(argparse.Action):
@@ -237,7 +191,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminate)
-        args = build_parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
+        words = _with_command(sys.argv[1:] if argv is None else argv)
+        command = next((word for word in words if word not in _COMMON), None)
+        args = build_parser(command).parse_args(words)
         verbose = args.verbose
         _run(args)
         sys.stdout.flush()
@@ -263,8 +219,7 @@ def _with_command(words: Sequence[str]) -> list[str]:
     """
     at = next((at for at, word in enumerate(words) if word not in _COMMON), len(words))
     word = words[at] if at < len(words) else "-h"
-    names = [_name(command) for group in _GROUPS.values() for command in group]
-    if word.startswith("-") or word in (*names, *_OLD_NAMES):
+    if word.startswith("-") or word in (*_COMMANDS, *_OLD_NAMES):
         return list(words)
     if Path(word).exists() or Path(word).suffix or os.sep in word:
         return [*words[:at], "prof", *words[at:]]
@@ -274,7 +229,7 @@ def _with_command(words: Sequence[str]) -> list[str]:
             "an entry point: pyprof2 lines --entry FILE"
         )
         raise UsageError(msg)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(word, _COMMANDS, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "'pyprof2 --help' lists them"
     msg = f"no command {word!r}, and no file of this name; {hint}"
     raise UsageError(msg)

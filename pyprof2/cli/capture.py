@@ -15,8 +15,6 @@ from pyprof2.capture import runner
 from pyprof2.cli import arguments, entry
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.integrations.environment import ON_DEMAND
-from pyprof2.markers import CAPTURES, DOMAIN, LAUNCHERS, WINDOW, place_in_job
-from pyprof2.parsers import holds_work
 from pyprof2.store.places import Address, place
 from pyprof2.store.unfinished import claimed_path
 
@@ -254,6 +252,8 @@ def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
     Raises:
         CaptureError: an entry point failed.
     """
+    from pyprof2.markers import CAPTURES
+
     suffixes = (_REPORT, _EXPORT) if nsys else (_KINETO,)
     outputs = [stem.with_name(stem.name + suffix) for suffix in suffixes]
     snapshot = stem.with_name(stem.name + _SNAPSHOT)
@@ -287,6 +287,8 @@ def _record(
     args: argparse.Namespace, folder: Path, outputs: Sequence[Path], nsys: str | None
 ) -> int:
     """Run the script under a profiler that writes into a folder, and return its exit code."""
+    from pyprof2.markers import DOMAIN, WINDOW
+
     unfinished = folder / outputs[0].name
     of_entry = [] if args.entry is None else ["--memory", *entry.run_of(args).options(folder)]
     if nsys is None:
@@ -315,6 +317,7 @@ def _start(args: argparse.Namespace, program: Sequence[str]) -> int:
 
 def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
     """Return the recording, moved from a folder to where it belongs, if any work is in it."""
+    from pyprof2.parsers import holds_work
     from pyprof2.parsers._nsys import export_report
 
     *reports, recording = unfinished = [folder / path.name for path in outputs]
@@ -336,7 +339,7 @@ def _keep_captures(folder: Path, recording: Path) -> int:
     """Move the recordings of captured graphs beside that of the steps; return how many."""
     found = sorted(folder.glob("*")) if folder.is_dir() else []
     for written in found:
-        output = recording.with_name(CAPTURES) / written.name
+        output = recording.with_name(folder.name) / written.name
         if not isinstance(output, Address):
             output.parent.mkdir(exist_ok=True)
         _move(written, output)
@@ -384,6 +387,8 @@ def _python(args: argparse.Namespace, *options: str) -> list[str]:
 
 def _require_script(args: argparse.Namespace) -> None:
     """Refuse launchers of other processes, and scripts that are not there."""
+    from pyprof2.markers import LAUNCHERS
+
     script = args.script
     launcher = None if args.code else LAUNCHERS.get(script if args.module else Path(script).name)
     if launcher is not None:
@@ -409,6 +414,8 @@ def _has_no_name(args: argparse.Namespace) -> bool:
 
 def _stem(args: argparse.Namespace) -> Path:
     """Return the path of the recording without its suffix; with the rank in a job of several."""
+    from pyprof2.markers import place_in_job
+
     wanted: Path | None = args.output
     if wanted is None and _has_no_name(args):
         msg = "code of -c and of stdin has no name: name the recording with -o OUT"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.idle_profile import (
+    OUTLINE,
     SUMMARY_COLUMNS,
     idle_outline,
     summarize_idle,
@@ -52,13 +53,16 @@ def show(run: Run, query: IdleQuery) -> None:
     Raises:
         UsageError: the rank was not recorded.
     """
-    idle, windows = run.idle_and_windows(query.rank, query.normal_gap_us)
     target = query.target
+    options = (query.rank, query.normal_gap_us)
+    if query.axes or target.is_text:
+        axes = dict.fromkeys((*(query.axes or OUTLINE), "note"))
+        idle, windows = run.idle_sums_and_windows(tuple(axes), *options)
+    else:
+        idle, windows = run.idle_and_windows(*options)
     if windows.empty and target.is_text:
         target.write_lines([_NOTHING])
         return
-    if "phase" in query.axes:
-        idle = run.with_phases(idle)
     recorded_ns = int(windows["window_ns"].sum())
     if not target.is_text:
         rows = summarize_idle(idle, query.axes, recorded_ns) if query.axes else idle

@@ -9,7 +9,14 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
-from pyprof2.analysis.summaries.advice.facts import RankFacts, ends, facts_of_ranks, is_comm
+from pyprof2.analysis.summaries.advice.device import OF_KERNELS
+from pyprof2.analysis.summaries.advice.facts import (
+    TIMES,
+    RankFacts,
+    by_device,
+    ends,
+    facts_of_ranks,
+)
 from pyprof2.analysis.summaries.advice.findings import (
     FIRES,
     SILENT,
@@ -20,10 +27,11 @@ from pyprof2.analysis.summaries.advice.findings import (
 )
 from pyprof2.analysis.summaries.advice.floors import best_peak, floor_ns, half_peak
 from pyprof2.analysis.summaries.advice.job import exposed_ns
-from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue
+from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue, stalls_of
 from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.columns import combine_keys
+from pyprof2.recording import int_column
 from pyprof2.result_tables import ADVICE
 from pyprof2.tables import TEXT
 
@@ -188,9 +196,9 @@ def gain_bound(
     slugs = {rule.slug for rule, each in found if each is not None and each.status == FIRES}
     host, device = _host_ns(facts, removed), _device_ns(facts, slugs)
     host *= "host-pause" not in slugs
-    kernels = facts["kernels"]
-    own = kernels[is_comm(kernels)]
-    times = [union_length(*ends(rows)) for _, rows in own.groupby(own["device"].fillna(-1))]
+    own = facts.rows("kernels", *TIMES, where=facts.comm("kernels"))
+    every = np.ones(len(own), bool)
+    times = [union_length(*ends(rows)) for rows, _ in by_device(own, every)]
     comm = max(times, default=0) - ("exposed-communication" in slugs) * exposed_ns(facts)
     if facts.job is not None:
         members = facts.job.members
@@ -206,38 +214,37 @@ def gain_bound(
 
 def _host_ns(facts: RankFacts, removed: Sequence[Any]) -> int:
     """Return how long the busiest thread worked in ops and calls outside of what is removed."""
-    stalls = facts["stalls"]
-    full = stalls[(stalls["kind"] == "queue_full").to_numpy(bool)]
-    waits = [facts.calls_of("sync", "allocator", "copy_call"), full_queue(facts), full]
+    waits = [facts.calls_of("sync", "allocator", "copy_call"), full_queue(facts)]
+    waits.append(stalls_of(facts, "queue_full"))
     off = [*removed, *map(ends, waits)]
     off_start, off_end = (np.concatenate(column) for column in zip(*off, strict=True))
     off_start, off_end = merged(off_start, off_end)
-    tables = [facts[name] for name in ("ops", "launches")]
-    start, length = (
-        np.concatenate([table[name].to_numpy("int64") for table in tables])
-        for name in ("start_ns", "dur_ns")
-    )
-    thread = _threads(tables)
     times = [0]
-    for each in range(int(thread.max()) + 1 if len(thread) else 0):
-        own = thread == each
-        begin, end = merged(start[own], start[own] + length[own])
+    for begin, end in _held(facts):
         times.append(int((end - begin - time_within(off_start, off_end, begin, end)).sum()))
     return max(times)
 
 
-def _threads(tables: Sequence[pd.DataFrame]) -> Int:
-    """Return a number for the thread of each row of the tables, one after another."""
-    numbers = [
-        np.concatenate([table[name].to_numpy("int64", na_value=-1) for table in tables])
-        for name in ("pid", "tid")
-    ]
-    return combine_keys(*numbers)
+def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
+    """Yield when each thread was in an op or a GPU call: starts and ends, disjoint."""
+    columns = ("pid", "tid", "start_ns", "dur_ns")
+    spans: dict[tuple[int, int], list[tuple[Int, Int]]] = {}
+    for name in ("ops", "launches"):
+        for part in facts.tables.parts(name, columns):
+            pid, tid, start, length = (int_column(part, each, -1) for each in columns)
+            thread = combine_keys(pid, tid)
+            for each in np.unique(thread).tolist():
+                own = np.flatnonzero(thread == each)
+                key = int(pid[own[0]]), int(tid[own[0]])
+                # What is nested goes away in each part, so few are left of all.
+                spans.setdefault(key, []).append(merged(start[own], start[own] + length[own]))
+    for own in spans.values():
+        yield merged(*(np.concatenate(column) for column in zip(*own, strict=True)))
 
 
 def _device_ns(facts: RankFacts, slugs: set[str]) -> int:
     """Return what the kernels of the busiest stream need; those that may go away need nothing."""
-    kernels = facts["kernels"]
+    kernels = facts.rows("kernels", *OF_KERNELS, "device", "stream", "category")
     is_half = "half-precision" in slugs
     floor = floor_ns(facts, kernels, half_peak if is_half else best_peak, 2 if is_half else 1)
     floor = np.minimum(floor, kernels["dur_ns"].to_numpy())

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.summaries.advice.device import of_kernels, top_line
-from pyprof2.analysis.summaries.advice.facts import is_comm
+from pyprof2.analysis.summaries.advice.device import OF_KERNELS, of_kernels, top_line
 from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.analysis.summaries.advice.floors import above_floor, best_peak, floor_ns, plain_peak
 from pyprof2.units import counted
@@ -58,13 +57,13 @@ def uncompiled(facts: RankFacts) -> RuleFinding | None:
 
     They are in no graph: what breaks one is between two, or the compiled function ends before.
     """
-    kernels = facts["kernels"]
-    if not (kernels["link"] == "compiled").any():
+    is_compiled = facts.are("kernels", "link", ("compiled",))
+    if not is_compiled.any():
         return None
-    inside = kernels["direction"].isin(("forward", "backward")).to_numpy(bool)
-    is_op = kernels["op_id"].notna().to_numpy(bool)
-    is_own = (kernels["link"] != "compiled").to_numpy(bool)
-    own = kernels[inside & is_op & is_own & ~is_comm(kernels)]
+    inside = facts.are("kernels", "direction", ("forward", "backward"))
+    is_op = facts.rows("kernels", "op_id")["op_id"].notna().to_numpy(bool)
+    wanted = inside & is_op & ~is_compiled & ~facts.comm("kernels")
+    own = facts.rows("kernels", *OF_KERNELS, where=wanted)
     share = facts.kernel_share(own["dur_ns"].sum())
     if share < ISLANDS_PCT:
         return None
@@ -81,13 +80,13 @@ def slow_fused(facts: RankFacts) -> RuleFinding | None:
     Their bytes are an estimate: what is read in part counts no more than the kernel runs over.
     Kernels of 10 us or less, whose start takes longer than their work, do not count.
     """
-    kernels = facts["kernels"]
-    own = kernels[
-        (kernels["link"] == "compiled").to_numpy(bool)
-        & kernels["category"].isin(_FUSED).to_numpy(bool)
-        & kernels["bytes"].notna().to_numpy(bool)
-        & (kernels["dur_ns"] > SHORT_NS).to_numpy(bool)
-    ]
+    own = facts.rows(
+        "kernels",
+        *OF_KERNELS,
+        where=facts.are("kernels", "link", ("compiled",))
+        & facts.are("kernels", "category", _FUSED),
+    )
+    own = own[own["bytes"].notna().to_numpy(bool) & (own["dur_ns"] > SHORT_NS).to_numpy(bool)]
     floor = floor_ns(facts, own, plain_peak)
     slow = own[(floor > 0) & (floor < LOW_ROOF * own["dur_ns"].to_numpy(float))]
     share = facts.kernel_share(slow["dur_ns"].sum())

@@ -53,7 +53,7 @@ def python(facts: RankFacts) -> RuleFinding | None:
     if share < PYTHON_PCT:
         return None
     text = f"{share:.1f} % of the time outside of ops and of the loading of data"
-    hidden_ns = int(facts.idle_of("host_unrecorded")["time_ns"].sum())
+    hidden_ns = facts.idle_ns("host_unrecorded")
     if 2 * hidden_ns > time_ns and not facts.has_stacks:
         return unknown(text, how_to_record(facts, "Python stacks"), hi_ns=time_ns, lo_ns=0)
     return moved(idle, text, {"ops": idle["op_id"].dropna().drop_duplicates()})
@@ -99,7 +99,7 @@ def _outermost(facts: RankFacts) -> pd.DataFrame:
     """Return the ops inside of no other one of the thread with the most of them, and no loading."""
     loads = facts.idle_of("data_loading")
     begin, end = merged(*ends(loads.rename(columns={"time_ns": "dur_ns"})))
-    ops = facts["ops"]
+    ops = facts.rows("ops", "op_id", "start_ns", "dur_ns", "pid", "tid", "op", "source")
     thread = combine_keys(*(ops[n].to_numpy("int64", na_value=-1) for n in ("pid", "tid")))
     ops = ops.assign(thread=thread, end_ns=ops["start_ns"] + ops["dur_ns"]).sort_values(
         ["thread", "start_ns", "dur_ns"], ascending=[True, True, False], kind="stable"

@@ -16,7 +16,7 @@ import pandas as pd
 
 from pyprof2.analysis.costs.operands import numel
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.summaries.advice.facts import RankFacts, is_comm
+from pyprof2.analysis.summaries.advice.facts import CALLS, RankFacts, int_values, matches
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
 from pyprof2.analysis.summaries.advice.floors import (
     above_floor,
@@ -27,6 +27,7 @@ from pyprof2.analysis.summaries.advice.floors import (
     plain_peak,
     won_ns,
 )
+from pyprof2.columns import row_of
 from pyprof2.signatures import DTYPE_BITS, tensors_in
 from pyprof2.units import counted, format_bytes
 
@@ -43,7 +44,11 @@ SHORT_NS: Final = 10_000
 SMALL_GRID: Final = 0.5
 SMALL_PCT: Final = 5
 
-_WORK: Final = ("kernels", "copies")
+OF_KERNELS: Final = (
+    "kernel_id", "start_ns", "dur_ns", "source", "place", "flops", "bytes", "compute_dtype",
+)  # fmt: skip
+"""The columns that what is found of kernels is made of."""
+_INSIDE: Final = re.compile("^d2d")
 _PRODUCTS: Final = ("matmul", "conv")
 _CHAINED: Final = ("elementwise", "norm")
 _CONVERTS: Final = re.compile(
@@ -66,8 +71,7 @@ def tensor_cores_unused(facts: RankFacts) -> RuleFinding | None:
     Sizes that are no multiples of 8, float32 without TF32, or an algorithm that the library
     prefers. Only kernels that do a part of their op's FLOPs count.
     """
-    kernels = facts["kernels"]
-    missed = kernels[kernels["missed"].notna()]
+    missed = facts.rows("kernels", *OF_KERNELS, "missed", where=~facts.lacks("kernels", "missed"))
     share = facts.kernel_share(missed["dur_ns"].sum())
     if share < MISSED_PCT:
         return _unjudged(facts, MISSED_PCT)
@@ -83,8 +87,8 @@ def half_precision(facts: RankFacts) -> RuleFinding | None:
     With autocast, or bfloat16 weights, they move half the bytes and may use the matrix units.
     Whether the result is still good enough only training says.
     """
-    kernels = facts["kernels"]
-    products = kernels[kernels["category"].isin(_PRODUCTS)]
+    wanted = facts.are("kernels", "category", _PRODUCTS)
+    products = facts.rows("kernels", *OF_KERNELS, "tensor_core", where=wanted)
     is_faster = np.array(
         [
             (half_peak(device, "f32") or 0) > (plain_peak(device, "f32") or np.inf)
@@ -113,12 +117,12 @@ def layout_and_casts(facts: RankFacts) -> RuleFinding | None:
     Layouts that change between ops (`channels_last` for all of a network or none of it), casts
     in every step, `contiguous()` after `transpose()`.
     """
-    kernels, copies = facts["kernels"], facts["copies"]
-    short = kernels["kernel_short"]
-    names = _named(short, _CONVERTS) & ~_named(short, _MATRIX_CODE)
-    moves = (kernels["category"] == "copy").to_numpy(bool) & ~_named(kernels["op"], _FILLS)
-    inside = copies[copies["copy_kind"].astype(str).str.startswith("d2d").to_numpy(bool)]
-    both = pd.concat([kernels[moves | names], inside])
+    names = facts.named("kernels", "kernel_short", _CONVERTS)
+    names = names & ~facts.named("kernels", "kernel_short", _MATRIX_CODE)
+    moves = facts.are("kernels", "category", ("copy",)) & ~facts.named("kernels", "op", _FILLS)
+    columns = (*OF_KERNELS, "op", "kernel_short")
+    inside = facts.rows("copies", *columns, where=facts.named("copies", "copy_kind", _INSIDE))
+    both = pd.concat([facts.rows("kernels", *columns, where=moves | names), inside])
     time_ns = int(both["dur_ns"].sum())
     share = 100 * time_ns / max(1, facts.kernel_time_ns + int(inside["dur_ns"].sum()))
     if share < LAYOUT_PCT:
@@ -134,11 +138,12 @@ def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
     `foreach=True` or `fused=True` updates many parameters with one. The host is done sooner, too:
     what it launches next comes earlier, so idle time elsewhere may go with the gaps here.
     """
-    kernels = facts["kernels"]
-    own = kernels[(kernels["direction"] == "optimizer").to_numpy(bool)]
+    wanted = facts.are("kernels", "direction", ("optimizer",))
+    columns = (*OF_KERNELS, "kernel", "op", "step", "launch_id")
+    own = facts.rows("kernels", *columns, where=wanted)
     if len(own) < OPTIMIZER_KERNELS or own["dur_ns"].median() >= SHORT_NS:
         return None
-    if _named(own["kernel"], _FUSED).any() or _named(own["op"], _FUSED).any():
+    if matches(own["kernel"], _FUSED).any() or matches(own["op"], _FUSED).any():
         return None
     if not facts.has_steps:
         text = f"{len(own)} short kernels of an optimizer, in an unknown number of steps"
@@ -146,8 +151,9 @@ def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
     per_step = len(own) / max(1, own["step"].nunique())
     if per_step < OPTIMIZER_KERNELS:
         return None
-    idle = facts["idle"]
+    idle = facts.rows("idle", "kernel_id", "time_ns")
     before = int(idle.loc[idle["kernel_id"].isin(own["kernel_id"]).to_numpy(bool), "time_ns"].sum())
+    del idle
     above = above_floor(facts, own, plain_peak)
     text = (
         f"{per_step:.0f} kernels of the optimizer in a step, half of them below "
@@ -162,7 +168,7 @@ def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
 
 def _host_spans(facts: RankFacts, rows: pd.DataFrame) -> tuple[Int, Int]:
     """Return when the first launch of some kernels of each step begins, and the last one ends."""
-    launches = facts["launches"].set_index("launch_id")
+    launches = facts.rows("launches", *CALLS).set_index("launch_id")
     known = rows[rows["launch_id"].isin(launches.index)]
     own = launches.loc[known["launch_id"]]
     own = own.assign(step=known["step"].to_numpy(), end_ns=own["start_ns"] + own["dur_ns"])
@@ -177,8 +183,9 @@ def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
     autograd keeps of the forward pass are still written. That one reads what the other wrote is not
     recorded: so the least is nothing, and the same op again is taken for other work.
     """
-    kernels = facts["kernels"]
-    chained = kernels[kernels["category"].isin(_CHAINED)].sort_values(["stream", "start_ns"])
+    wanted = facts.are("kernels", "category", _CHAINED)
+    columns = (*OF_KERNELS, "stream", "layer", "direction", "op", "bound", "signature")
+    chained = facts.rows("kernels", *columns, where=wanted).sort_values(["stream", "start_ns"])
     if facts.kernel_share(chained["dur_ns"].sum()) < LAYOUT_PCT:
         return None
     size = _sizes(chained)
@@ -189,7 +196,7 @@ def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
     if own.empty:
         return None
     # A tensor in between is written and read in vain; one that backward needs is only read.
-    trains = (kernels["direction"] == "backward").any()
+    trains = facts.are("kernels", "direction", ("backward",)).any()
     is_kept = trains & (own["direction"] == "forward").to_numpy(bool)
     spared = size[follows] * np.where(is_kept, 1.0, 2.0)
     saved = np.nan_to_num(1e9 * spared / bandwidth(facts, own))
@@ -209,8 +216,9 @@ def small_grids(facts: RankFacts) -> RuleFinding | None:
     Larger batches, or several of them at once on streams, or split reductions. Kernels that
     communicate are meant to be small.
     """
-    kernels = facts["kernels"]
-    own = kernels[~is_comm(kernels) & (kernels["dur_ns"] > SHORT_NS)]
+    long = (facts.rows("kernels", "dur_ns")["dur_ns"] > SHORT_NS).to_numpy(bool)
+    columns = (*OF_KERNELS, "blocks_per_sm", "grid", "op", "kernel_short")
+    own = facts.rows("kernels", *columns, where=~facts.comm("kernels") & long)
     blocks = _blocks_per_sm(facts, own)
     lacks = facts.kernel_share(own.loc[np.isnan(blocks), "dur_ns"].sum())
     small = own[blocks < SMALL_GRID]
@@ -260,8 +268,8 @@ def of_kernels(
 
 def _unjudged(facts: RankFacts, least_pct: float) -> RuleFinding | None:
     """Return what says that the dtypes of too many products are not known; None if they are."""
-    kernels = facts["kernels"]
-    lost = kernels[kernels["category"].isin(_PRODUCTS) & kernels["compute_dtype"].isna()]
+    wanted = facts.are("kernels", "category", _PRODUCTS) & facts.lacks("kernels", "compute_dtype")
+    lost = facts.rows("kernels", "kernel_id", "dur_ns", where=wanted)
     share = facts.kernel_share(lost["dur_ns"].sum())
     if share < least_pct:
         return None
@@ -288,9 +296,11 @@ def _follows(facts: RankFacts, rows: pd.DataFrame, size: Floats) -> Bool:
         rows: kernels, by stream and in order of time.
         size: bytes of the largest tensor of each.
     """
-    work = pd.concat([facts[name][["kernel_id", "stream", "start_ns"]] for name in _WORK])
-    order = work.sort_values(["stream", "start_ns"], ignore_index=True)["kernel_id"]
-    place = pd.Series(order.index, order).reindex(rows["kernel_id"]).to_numpy()
+    work = facts.work("kernel_id", "stream", "start_ns")
+    order = np.lexsort((work["start_ns"].to_numpy(np.int64), int_values(work["stream"])))
+    ids = work["kernel_id"].to_numpy(np.int64)[order]
+    by_id = np.argsort(ids, kind="stable")
+    place = by_id[row_of(ids[by_id], rows["kernel_id"].to_numpy(np.int64))]
     same = np.diff(place, prepend=-2) == 1
     for name in ("stream", "layer", "direction"):
         value = rows[name].astype(object).fillna("")
@@ -309,21 +319,12 @@ def _blocks_per_sm(facts: RankFacts, rows: pd.DataFrame) -> Floats:
     recorded = rows["blocks_per_sm"].to_numpy("float64", na_value=np.nan)
     counts = [row.get("multiprocessors") for row, _ in facts.devices]
     units = np.array([count or np.nan for count in counts], float)
-    blocks = [
-        np.nan if pd.isna(grid) else float(np.prod([int(n) for n in str(grid).split(",")]))
-        for grid in rows["grid"]
-    ]
+    code, texts = pd.factorize(rows["grid"])
+    blocks = [float(np.prod([int(n) for n in str(grid).split(",")])) for grid in texts]
     # Some profilers write a grid of 0 blocks, which none has.
-    grids = np.array(blocks, float)
+    grids = np.array([*blocks, np.nan], float)[code]
     counted = np.where(grids > 0, grids, np.nan) / units[rows["place"].to_numpy("int64")]
     return np.where(np.isnan(recorded), counted, recorded)
-
-
-def _named(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
-    """Return which rows have a wanted name; asked once for each name."""
-    hits = {name for name in names.dropna().unique() if wanted.search(str(name))}
-    found: Bool = names.isin(hits).to_numpy(bool)
-    return found
 
 
 def _evidence(rows: pd.DataFrame) -> dict[str, pd.Series]:

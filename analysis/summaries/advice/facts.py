@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.chunked import InMemory, chunks_of, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
-from pyprof2.analysis.intervals import time_within
+from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.serving.steps import names_steps
@@ -26,18 +27,23 @@ from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.idle import INPUT as IDLE
 from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import text_array
+from pyprof2.columns import combine_keys, row_of, text_array
+from pyprof2.recording import code_column, has_text
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.hardware.devices import Device
+    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
     from pyprof2.analysis.summaries.advice.without import Replay
+
+    Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
 
 _WORK: Final = (
     "rank", "kernel_id", "start_ns", "dur_ns", "launch_ns", "launch_id", "device", "device_type",
@@ -63,14 +69,30 @@ INPUT: Final = {
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
-_RECORDED: Final = ("kernels", "copies", "trace")
-_LONGEST_FIRST: Final = ("idle", "ops", "launches", "stalls")
-"""The other tables: to make a DataFrame takes the most memory while there are few yet."""
+_RECORDED: Final = dict.fromkeys(("kernels", "copies"), ("rank", "device", "start_ns", "dur_ns"))
+_MADE: Final = {
+    ("kernels", "missed"): (
+        "tensor_core_eligible", "compute_dtype", "params", "device_type", "tensor_core", "flops",
+    ),
+    ("kernels", "place"): ("device",),
+    ("copies", "place"): ("device",),
+    ("ranges", "loads"): INPUT["ranges"],
+    ("launches", "cause"): ("name",),
+}  # fmt: skip
+"""The columns that are made here, each of some of its table."""
+_READ_AGAIN: Final = ("kernels", "ops", "idle")
+"""The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
 HOST_CAUSES: Final = tuple(cause.name for cause in CAUSES if cause.group in _HOST_GROUPS)
 """Causes of idle time that less work on the host can shorten."""
 
+_IDLE: Final = (
+    "gap_id", "start_ns", "time_ns", "cause", "op", "source", "drained", "op_id", "launch_id",
+    "kernel_id", "device",
+)  # fmt: skip
+CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
+TIMES: Final = ("device", "start_ns", "dur_ns")
 _NEARLY_ALL: Final = 0.95
 
 _SHORT: Final = (
@@ -139,43 +161,53 @@ class RankFacts:
 
     Attributes:
         rank: its number.
-        tables: by name, as DataFrames, without those of memory; kernels and copies have a column
-            `place`, the position of their device in `devices`, kernels `missed`, why they missed
-            the Tensor Cores, launches `cause`, the kind of the call, ops and ranges `loads`.
+        tables: without those of memory; kernels and copies have a column `place`, the position of
+            their device in `devices`, kernels `missed`, why they missed the Tensor Cores, launches
+            `cause`, the kind of the call, ranges `loads`.
         window_ns: the recorded time, of all its devices.
         steps: when each step was.
         devices: what was recorded of each device, with its peaks, after an empty one.
         world_size: how many ranks the job has, 1 where that is not recorded.
         profiler: `kineto` or `nsight`.
-        memory: of its devices.
         job: what is known of all ranks together; None where one was recorded.
-        server: what it did as an inference server; None: nothing, or no device worked.
         compile_events: rows of the manifest: why compiled graphs are not fewer.
         is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
             thread that holds the steps, and `window_ns` the time recorded of it.
     """
 
     rank: int
-    tables: Mapping[str, pd.DataFrame]
+    tables: Columns
     window_ns: int
     steps: StepWindows
     devices: Sequence[tuple[Mapping[str, Any], Device | None]]
     world_size: int
     profiler: str
-    memory: MemoryProfile
     job: Together | None = None
-    server: ServerFacts | None = None
     compile_events: Sequence[Mapping[str, Any]] = ()
     is_cpu: bool = False
 
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        """Return a table."""
-        return self.tables[name]
+    def rows(self, name: str, *columns: str, where: Bool | None = None) -> pd.DataFrame:
+        """Return columns of a table, of the rows that are wanted; None: of all."""
+        return self.tables.rows(name, columns, where)
+
+    def work(self, *columns: str) -> pd.DataFrame:
+        """Return columns of kernels, and then of copies."""
+        return pd.concat([self.rows(name, *columns) for name in ("kernels", "copies")])
+
+    @cached_property
+    def memory(self) -> MemoryProfile:
+        """The memory of its devices, not of its host."""
+        return self.tables.memory(self.rank)
+
+    @cached_property
+    def server(self) -> ServerFacts | None:
+        """What it did as an inference server; None: nothing."""
+        return self.tables.server(self.rank)
 
     @cached_property
     def kernel_time_ns(self) -> int:
         """The summed time of all kernels."""
-        return int(self["kernels"]["dur_ns"].sum())
+        return int(self.rows("kernels", "dur_ns")["dur_ns"].sum())
 
     @cached_property
     def host_idle_ns(self) -> int:
@@ -183,7 +215,14 @@ class RankFacts:
 
         The latency of a launch is idle time only where the launch came too late.
         """
-        return int(self.idle_of(*HOST_CAUSES, "launch_latency")["time_ns"].sum())
+        return self.idle_ns(*HOST_CAUSES, "launch_latency")
+
+    @cached_property
+    def busy_ns(self) -> int:
+        """The time in which a kernel or a copy ran, added up over devices."""
+        work = self.work(*TIMES)
+        every = np.ones(len(work), bool)
+        return sum(union_length(*ends(rows)) for rows, _ in by_device(work, every))
 
     @cached_property
     def has_steps(self) -> bool:
@@ -193,17 +232,17 @@ class RankFacts:
     @cached_property
     def has_stacks(self) -> bool:
         """Whether Python frames were recorded."""
-        return bool((self["ranges"]["kind"] == "python").any())
+        return bool((self.rows("ranges", "kind")["kind"] == "python").any())
 
     @cached_property
     def is_coupled(self) -> bool:
         """Whether the rank waits for others, so that its own gain may be lost on theirs."""
-        return self.world_size > 1 or bool(is_comm(self["kernels"]).any())
+        return self.world_size > 1 or bool(self.comm("kernels").any())
 
     @cached_property
     def devices_count(self) -> int:
         """How many devices worked; 1 where none did."""
-        return max(1, int(self["idle"]["device"].nunique(dropna=False)))
+        return max(1, int(self.rows("idle", "device")["device"].nunique(dropna=False)))
 
     @cached_property
     def replay(self) -> Replay | None:
@@ -212,15 +251,56 @@ class RankFacts:
 
         return None if self.is_cpu else Replay.of(self)
 
-    def idle_of(self, *causes: str) -> pd.DataFrame:
-        """Return the idle time that has one of the causes."""
-        idle = self["idle"]
-        return idle[idle["cause"].isin(causes)]
+    @cached_property
+    def followers(self) -> tuple[Int, Floats]:
+        """The ids of kernels and copies, ascending, and when the next one of the stream was queued.
+
+        That is the end of the call that launched it; NaN: there is none, or no call.
+        """
+        work = self.work("kernel_id", "device", "stream", "start_ns", "launch_id")
+        calls = self.rows("launches", "launch_id", "start_ns", "dur_ns")
+        called = np.append(ends(calls)[1].astype(float), np.nan)
+        at = row_of(calls["launch_id"].to_numpy(np.int64), int_values(work["launch_id"]))
+        queued = called[at]
+        place = combine_keys(*(int_values(work[name]) for name in ("device", "stream")))
+        order = np.lexsort((work["start_ns"].to_numpy(np.int64), place))
+        before, after = order[:-1], order[1:]
+        following = np.full(len(order), np.nan)
+        following[before] = np.where(place[before] == place[after], queued[after], np.nan)
+        ids = work["kernel_id"].to_numpy(np.int64)
+        order = np.argsort(ids, kind="stable")
+        return ids[order], following[order]
+
+    def comm(self, name: str) -> Bool:
+        """Return which kernels or copies communicate, see `is_comm`."""
+        return is_comm(self.rows(name, "kernel", "category"))
+
+    def are(self, name: str, column: str, words: Collection[str]) -> Bool:
+        """Return which rows of a table have one of these texts."""
+        found: Bool = self.rows(name, column)[column].isin(list(words)).to_numpy(bool)
+        return found
+
+    def lacks(self, name: str, column: str) -> Bool:
+        """Return which rows of a table have null in a column."""
+        found: Bool = self.rows(name, column)[column].isna().to_numpy(bool)
+        return found
+
+    def named(self, name: str, column: str, wanted: re.Pattern[str]) -> Bool:
+        """Return which rows of a table have a text that is wanted; asked once for each text."""
+        return matches(self.rows(name, column)[column], wanted)
+
+    def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
+        """Return columns of the idle time that has one of the causes."""
+        return self.rows("idle", *columns, where=self.are("idle", "cause", causes))
+
+    def idle_ns(self, *causes: str) -> int:
+        """Return how much of the idle time has one of the causes."""
+        idle = self.rows("idle", "time_ns", where=self.are("idle", "cause", causes))
+        return int(idle["time_ns"].sum())
 
     def calls_of(self, *causes: str) -> pd.DataFrame:
         """Return the GPU calls of some kinds."""
-        calls = self["launches"]
-        return calls[calls["cause"].isin(causes)]
+        return self.rows("launches", *CALLS, where=self.are("launches", "cause", causes))
 
     def share(self, time_ns: float) -> float:
         """Return a time as a share of what was recorded, in percent."""
@@ -234,15 +314,132 @@ class RankFacts:
         """Return what was recorded outside of the windows of some steps."""
         wanted = np.isin(self.steps.step, list(steps))
         start, end = self.steps.start[wanted], self.steps.end[wanted]
-        tables = dict(self.tables)
+        kept = {}
         for name in ("kernels", "copies", "idle"):
-            tables[name] = tables[name][~tables[name]["step"].isin(steps).to_numpy(bool)]
+            kept[name] = ~self.rows(name, "step")["step"].isin(steps).to_numpy(bool)
         for name in ("launches", "ops", "ranges", "stalls"):
-            times = tables[name]["start_ns"].to_numpy("int64")
-            tables[name] = tables[name][time_within(start, end, times, times + 1) == 0]
-        kept = StepWindows(*(column[~wanted] for column in self.steps))
+            times = self.rows(name, "start_ns")["start_ns"].to_numpy("int64")
+            kept[name] = time_within(start, end, times, times + 1) == 0
+        windows = StepWindows(*(column[~wanted] for column in self.steps))
         left = self.window_ns - self.devices_count * int((end - start).sum())
-        return replace(self, tables=tables, window_ns=max(1, left), steps=kept)
+        found = replace(self, tables=self.tables.only(kept), window_ns=max(1, left), steps=windows)
+        # What is said of all that was recorded is said of the rest, too.
+        found.__dict__.update({"memory": self.memory, "server": self.server})
+        return found
+
+
+class Columns:
+    """The tables of a rank, of which columns are read when a rule asks for them.
+
+    Texts, which are codes, are kept, and numbers too, but for those of the longest tables, which
+    are read again each time, and of those parts alone that have rows that are wanted.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], ChunkedTable],
+        judge: Callable[[pa.Table], tuple[Int, Devices]],
+        kept: Mapping[str, Bool] | None = None,
+    ) -> None:
+        """Read nothing.
+
+        Args:
+            read: opens a canonical table of the rank by its name, columns `INPUT`.
+            judge: returns the place of each row in the list of devices, and that list.
+            kept: by table, which of its rows there are; not named: all.
+        """
+        self._read, self._judge, self._kept = read, judge, dict(kept or {})
+        self._known: dict[tuple[str, str], pd.Series] = {}
+
+    def only(self, kept: Mapping[str, Bool]) -> Columns:
+        """Return some of the rows of tables of which all are there."""
+        found = Columns(self._read, self._judge, kept)
+        found._known = self._known
+        return found
+
+    def rows(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pd.DataFrame:
+        """Return columns of the rows that are wanted; None: of all that there are."""
+        kept = self._kept.get(name)
+        if kept is not None:
+            rows = np.flatnonzero(kept)
+            where = kept if where is None else _at(rows[where], len(kept))
+        if where is not None and name in _READ_AGAIN:
+            return _frame(self._wanted(name, columns, where))
+        lacking = [each for each in columns if (name, each) not in self._known]
+        if lacking:
+            read = _frame(self._wanted(name, lacking, None))
+            self._known.update({(name, each): read[each] for each in lacking})
+        found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
+        if name in _READ_AGAIN:
+            for each in lacking:
+                if found[each].dtype != "category":
+                    del self._known[name, each]
+        return found if where is None else found[where]
+
+    def parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns as they are stored, part by part."""
+        table, kept = self._read(name), self._kept.get(name)
+        for part in range(len(table)):
+            rows = table.read(part, columns)
+            if kept is not None:
+                rows = rows.filter(pa.array(kept[table.offsets[part] : table.offsets[part + 1]]))
+            yield rows
+
+    def memory(self, rank: int) -> MemoryProfile:
+        """Return the memory of the devices of the rank; no rule looks at that of its host."""
+        kinds = self._wanted("memory", ["device_type"], None)
+        memory = self._wanted("memory", INPUT["memory"], ~has_text(kinds, "device_type", ("cpu",)))
+        tags = whole(self._read("memory_tags"), INPUT["memory_tags"]).unify_dictionaries()
+        return MemoryProfile(Path(), list(curves_of_rank(memory, tags, rank)), tags=tags)
+
+    def server(self, rank: int) -> ServerFacts | None:
+        """Return what the rank did as an inference server."""
+        if not names_steps(whole(self._read("ranges"), ["name"]).unify_dictionaries()):
+            return None
+        names = ("kernels", "copies", "ranges", "launches")
+        tables = {name: whole(self._read(name), INPUT[name]) for name in names}
+        tables = {name: table.unify_dictionaries() for name, table in tables.items()}
+        return ServerFacts.of(tables, rank)
+
+    def _wanted(self, name: str, columns: Sequence[str], where: Bool | None) -> pa.Table:
+        """Return columns of the rows that are wanted, of all that are stored."""
+        table = self._read(name)
+        made = [each for each in columns if (name, each) in _MADE]
+        stored = {each for each in columns if each not in made}
+        stored.update(column for each in made for column in _MADE[name, each])
+        found = []
+        for part in range(len(table)):
+            own = None if where is None else where[table.offsets[part] : table.offsets[part + 1]]
+            if own is None or own.any():
+                rows = self._with_made(table.read(part, sorted(stored)), made)
+                rows = rows.select(list(columns))
+                found.append(rows if own is None or own.all() else rows.filter(pa.array(own)))
+        if not found:
+            found = [self._with_made(table.empty(sorted(stored)), made).select(list(columns))]
+        return pa.concat_tables(found).unify_dictionaries()
+
+    def _with_made(self, rows: pa.Table, made: Sequence[str]) -> pa.Table:
+        """Return rows with columns that are made of them."""
+        for each in made:
+            match each:
+                case "missed":
+                    column = text_array(missed_reasons(rows, in_half=False))
+                case "place":
+                    column = pa.array(self._judge(rows)[0], pa.int64())
+                case "loads":
+                    column = pa.array(loading_ranges(rows), pa.bool_())
+                case _:
+                    codes, names = code_column(rows, "name")
+                    column = text_array((codes, [NAMES[call_cause(text)] for text in names]))
+            rows = rows.append_column(each, column)
+        return rows
+
+
+def _at(rows: Int, count: int) -> Bool:
+    """Return which of so many rows these are."""
+    found = np.zeros(count, bool)
+    found[rows] = True
+    return found
 
 
 def facts_of_ranks(
@@ -259,14 +456,14 @@ def facts_of_ranks(
     """
     ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
 
-    def of_rank(rank: int) -> Callable[[str], pa.Table]:
-        return lambda name: tables[name].filter(pc.equal(tables[name]["rank"], rank))
+    def of_rank(rank: int) -> Callable[[str], ChunkedTable]:
+        return lambda name: InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
 
     yield from facts_of_parts(map(of_rank, ranks), devices, override)
 
 
 def facts_of_parts(
-    parts: Iterable[Callable[[str], pa.Table]],
+    parts: Iterable[Callable[[str], ChunkedTable]],
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
     job: Together | None = None,
@@ -274,88 +471,61 @@ def facts_of_parts(
     """Yield what was recorded of each rank whose devices did anything.
 
     Args:
-        parts: for each rank what returns a canonical table of it by its name, columns `INPUT`;
-            asked for one after another, so that few of them are in memory together.
+        parts: for each rank what opens a canonical table of it by its name, columns `INPUT`; asked
+            for one after another, so that few of them are in memory together.
         devices: as for `facts_of_ranks`.
         override: the same.
         job: what is known of all ranks together; None where one was recorded.
     """
+
+    def judge(rows: pa.Table) -> tuple[Int, Devices]:
+        return devices_of(rows, devices, override)
+
     for read in parts:
-        # The table that takes the most memory for a while comes first.
-        memory = _memory_of(read)
-        own = {name: read(name) for name in ("kernels", "copies", "ranges", "trace")}
-        # It copies what it is given: of a million kernels only what it needs.
-        windows = windows_of_ranks({n: own[n].select(IDLE[n]) for n in _RECORDED})
+        recorded = {name: whole(read(name), columns) for name, columns in _RECORDED.items()}
+        windows = windows_of_ranks(recorded | {"trace": whole(read("trace"), IDLE["trace"])})
+        del recorded
         if len(windows):
-            judge = partial(devices_of, devices=devices, override=override)
-            yield replace(_of_rank(own, read, windows, judge, memory), job=job)
+            yield replace(_of_rank(read, windows, judge), job=job)
 
 
-def facts_of_host(read: Callable[[str], pa.Table], times: pa.Table) -> RankFacts:
+def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankFacts:
     """Return what was recorded of a rank without a device.
 
     Args:
-        read: returns a canonical table of it by its name, columns `INPUT`.
+        read: opens a canonical table of it by its name, columns `INPUT`.
         times: of it, see `host_time.host_time`; there is a row at least.
     """
-    own = {name: read(name) for name in ("kernels", "copies", "ranges", "trace")}
     windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
-    idle = times.select(INPUT["idle"])
-    judge = partial(devices_of, devices=[], override=None)
+    idle = InMemory(times.select(INPUT["idle"]))
     facts = _of_rank(
-        own, lambda name: idle if name == "idle" else read(name), windows, judge, _memory_of(read)
-    )
+        lambda name: idle if name == "idle" else read(name), windows,
+        lambda rows: devices_of(rows, []),
+    )  # fmt: skip
     return replace(facts, is_cpu=True)
 
 
-def _memory_of(read: Callable[[str], pa.Table]) -> MemoryProfile:
-    """Return the memory of the devices of a rank."""
-    rank = next(iter(read("trace")["rank"].to_pylist()), 0)
-    tags = read("memory_tags")
-    curves = list(curves_of_rank(read("memory"), tags, rank))
-    pa.default_memory_pool().release_unused()
-    return MemoryProfile(Path(), curves, tags=tags)
-
-
 def _of_rank(
-    own: dict[str, pa.Table],
-    read: Callable[[str], pa.Table],
+    read: Callable[[str], ChunkedTable],
     windows: pd.DataFrame,
-    judge: Callable[[pa.Table], tuple[Int, Sequence[tuple[Mapping[str, Any], Device | None]]]],
-    memory: MemoryProfile,
+    judge: Callable[[pa.Table], tuple[Int, Devices]],
 ) -> RankFacts:
-    place, found = judge(own["kernels"])
-    own["kernels"] = own["kernels"].append_column("place", pa.array(place))
-    own["copies"] = own["copies"].append_column("place", pa.array(judge(own["copies"])[0]))
-    missed = text_array(missed_reasons(own["kernels"], in_half=False))
-    own["kernels"] = own["kernels"].append_column("missed", missed)
-    own["ranges"] = own["ranges"].append_column("loads", pa.array(loading_ranges(own["ranges"])))
-    steps = step_windows(own["ranges"], [own["kernels"], own["copies"]])
-    trace = own["trace"].to_pylist()
-    server = None
-    if names_steps(own["ranges"]):
-        tables = {name: own[name] for name in ("kernels", "copies", "ranges")}
-        server = ServerFacts.of(tables | {"launches": read("launches")}, trace[0]["rank"])
-    frames = {name: _frame(own.pop(name)) for name in list(own)}
-    frames |= {name: _frame(read(name)) for name in _LONGEST_FIRST}
-    call = frames["launches"].pop("name")
-    causes = [NAMES[call_cause(name)] for name in call.cat.categories]
-    known = sorted(set(causes))
-    cause = np.array([*map(known.index, causes), -1], np.int64)[call.cat.codes.to_numpy()]
-    frames["launches"]["cause"] = pd.Series(
-        pd.Categorical.from_codes(cause, pd.Index(known)), call.index
-    )
+    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
+    times = ["launch_ns", "start_ns", "dur_ns"]
+    activities = (part for name in _RECORDED for part in chunks_of(read(name), times))
+    steps = step_windows(ranges, activities)
+    found = judge(read("kernels").empty(["device"]))[1]
+    trace = whole(read("trace"), ["world_size", "profiler"]).to_pylist()
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
-    return RankFacts(rank, frames, window_ns, steps, found, size, profiler, memory, server=server)
+    columns = Columns(read, judge)
+    return RankFacts(rank, columns, window_ns, steps, found, size, profiler)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
     """Return a DataFrame in which text is plain objects and whole numbers stay whole numbers."""
     # With a million kernels each column counts: numbers of rows and devices are short.
-    if "rank" in table.column_names:
-        table = table.drop_columns("rank")
     short = {name: pa.int32() for name in _SHORT if name in table.column_names}
     fields = [
         f.with_type(short[f.name]) if _fits(table[f.name], short.get(f.name)) else f
@@ -400,10 +570,30 @@ def is_pinned(copies: pd.DataFrame) -> bool:
     return bool(sent > 0 and pinned >= _NEARLY_ALL * sent)
 
 
+def matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
+    """Return which rows have a wanted name; asked once for each name."""
+    hits = {name for name in names.dropna().unique() if wanted.search(str(name))}
+    found: Bool = names.isin(hits).to_numpy(bool)
+    return found
+
+
+def int_values(rows: pd.Series) -> Int:
+    """Return whole numbers, -1 for null."""
+    values: Int = rows.to_numpy(np.int64, na_value=-1)
+    return values
+
+
 def flags(rows: pd.Series) -> Bool:
     """Return a column of truth values, where null is false."""
     found: Bool = rows.fillna(False).to_numpy(bool)  # noqa: FBT003
     return found
+
+
+def by_device(work: pd.DataFrame, marks: Bool) -> Iterator[tuple[pd.DataFrame, Bool]]:
+    """Yield columns `TIMES` of the rows of each device, and what marks them."""
+    device = int_values(work["device"])
+    for each in np.unique(device).tolist():
+        yield work[device == each], marks[device == each]
 
 
 def ends(rows: pd.DataFrame) -> tuple[Int, Int]:

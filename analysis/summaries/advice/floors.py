@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.hardware.roofline import highest_peak, peak_for
-from pyprof2.columns import distinct
+from pyprof2.analysis.summaries.advice.facts import ends
+from pyprof2.columns import distinct, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,15 +79,9 @@ def won_ns(facts: RankFacts, rows: pd.DataFrame, saved: Floats) -> int:
         rows: its kernels.
         saved: by how much each gets shorter, in ns.
     """
-    columns = ["kernel_id", "device", "stream", "start_ns", "launch_id"]
-    work = pd.concat([facts[name][columns] for name in ("kernels", "copies")])
-    calls = facts["launches"].set_index("launch_id")
-    handed_over = work["launch_id"].map(calls["start_ns"] + calls["dur_ns"]).to_numpy(float)
-    work = work.assign(handed_over=handed_over).sort_values(["device", "stream", "start_ns"])
-    following = work.groupby(["device", "stream"], dropna=False)["handed_over"].shift(-1)
-    following.index = pd.Index(work["kernel_id"])
-    shorter_end = (rows["start_ns"] + rows["dur_ns"]).to_numpy(float) - saved
-    was_queued = following.reindex(rows["kernel_id"]).to_numpy(float) <= shorter_end
+    ids, queued = facts.followers
+    shorter_end = ends(rows)[1].astype(float) - saved
+    was_queued = queued[row_of(ids, rows["kernel_id"].to_numpy(np.int64))] <= shorter_end
     return int(saved[was_queued].sum())
 
 

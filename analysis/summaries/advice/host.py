@@ -17,13 +17,21 @@ import pandas as pd
 
 from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.summaries.advice.compiled import noted, reasons
-from pyprof2.analysis.summaries.advice.facts import HOST_CAUSES, RankFacts, ends, flags, is_pinned
+from pyprof2.analysis.summaries.advice.facts import (
+    CALLS,
+    HOST_CAUSES,
+    RankFacts,
+    ends,
+    flags,
+    is_pinned,
+    matches,
+)
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, most_of, unknown
 from pyprof2.analysis.summaries.advice.without import blocks_around
 from pyprof2.units import counted, format_bytes, format_time
 
 if TYPE_CHECKING:
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Int
 
 LOADING_PCT: Final = 5
 HOST_BOUND_PCT: Final = 10
@@ -49,6 +57,10 @@ _PAUSE_LESS: Final = (
     "less work on that line and in those ops, or on a thread or in a process beside"
 )
 _BY_STRETCHES: Final = "the shorter of these times and all idle time due to the host"
+_RANGES: Final = ("range_id", "start_ns", "dur_ns")
+_OF_IDLE: Final = ("start_ns", "time_ns", "drained", "source")
+_OPS: Final = ("op_id", "start_ns", "dur_ns")
+_LOADER: Final = re.compile(r"enumerate\(DataLoader\)#")
 _RECORD_LOADING: Final = 'the ranges of a DataLoader, or pyprof2.annotate("data")'
 
 _REPLAYED: Final = "a replay of the recording without them"
@@ -83,11 +95,12 @@ def data_loading(facts: RankFacts) -> RuleFinding | None:
     The time moves to other processes, so it need not all be won: copies and ops of the host are
     slower beside busy workers.
     """
-    idle = facts.idle_of("data_loading")
-    ranges = facts["ranges"][facts["ranges"]["loads"].to_numpy(bool)]
-    ops = facts["ops"][_matches(facts["ops"]["op"], re.compile(r"enumerate\(DataLoader\)#"))]
+    idle = facts.idle_of("data_loading", columns=_OF_IDLE)
+    loads = facts.rows("ranges", "loads")["loads"].to_numpy(bool)
+    ranges = facts.rows("ranges", *_RANGES, where=loads)
+    ops = facts.rows("ops", *_OPS, where=facts.named("ops", "op", _LOADER))
     if not len(ranges) and not len(ops) and not facts.has_stacks:
-        silent_ns = int(facts.idle_of(*_SILENT_HOST)["time_ns"].sum())
+        silent_ns = facts.idle_ns(*_SILENT_HOST)
         if facts.share(silent_ns) < LOADING_PCT:
             return None
         text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
@@ -119,7 +132,11 @@ def data_loading(facts: RankFacts) -> RuleFinding | None:
             expected_ns=gain_ns,
             limit=_REPLAYED,
         )
-    return replace(found, remedy=_LOAD_FASTER) if is_pinned(facts["copies"]) else found
+    return (
+        replace(found, remedy=_LOAD_FASTER)
+        if is_pinned(facts.rows("copies", "copy_kind", "dur_ns"))
+        else found
+    )
 
 
 def sync(facts: RankFacts) -> RuleFinding | None:
@@ -128,7 +145,7 @@ def sync(facts: RankFacts) -> RuleFinding | None:
     How long the host was blocked says nothing: where it would only have waited elsewhere, the
     device was busy. Idle time counts, and what a replay without the calls gains.
     """
-    idle = facts.idle_of("sync")
+    idle = facts.idle_of("sync", columns=(*_OF_IDLE, "op", "launch_id"))
     calls = facts.calls_of("sync")
     removed = merged(*ends(calls))
     around = removed if facts.replay is None else blocks_around(facts, calls, wide=True)
@@ -143,8 +160,8 @@ def sync(facts: RankFacts) -> RuleFinding | None:
     )
     # The calls that idle time is inside of, those with the most of it first.
     times = idle.groupby("launch_id")["time_ns"].sum().sort_values(ascending=False, kind="stable")
-    launches = facts["launches"].set_index("launch_id", drop=False).reindex(times.index)
-    evidence = {"launches": launches["launch_id"].dropna()}
+    known = times.index.isin(facts.rows("launches", "launch_id")["launch_id"])
+    evidence = {"launches": times.index[known]}
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
     return _as_replayed(facts, found, gains, around)
 
@@ -176,7 +193,7 @@ def _gains_of_waits(
     """
     if facts.replay is None or calls.empty:
         return None
-    reads = facts["ops"][facts["ops"]["op"].isin(_READS).to_numpy(bool)]
+    reads = facts.rows("ops", *_OPS, where=facts.are("ops", "op", _READS))
     start = calls["start_ns"].to_numpy("int64")
     is_read = time_within(*merged(*ends(reads)), start, start + 1) > 0
     parts = (blocks_around(facts, calls[is_read], wide=False), ends(calls[~is_read]))
@@ -193,7 +210,8 @@ def allocator(facts: RankFacts) -> RuleFinding | None:
     `cudaMalloc` and `cudaFree` wait for the device. In the first step they are usual, and once in a
     later one: the first batch of another shape.
     """
-    idle, every = facts.idle_of("allocator"), facts.calls_of("allocator")
+    idle = facts.idle_of("allocator", columns=_OF_IDLE)
+    every = facts.calls_of("allocator")
     # The remedy may spare those of the first step, too.
     most_ns = int(idle["time_ns"].sum())
     if facts.replay is not None:
@@ -242,8 +260,8 @@ def pageable_copies(facts: RankFacts) -> RuleFinding | None:
     From pinned memory, with `non_blocking=True`, the host only queues it, and it is faster: the
     time of the copies themselves can be gained, too.
     """
-    idle = facts.idle_of("copy_call")
-    copies = facts["copies"]
+    idle = facts.idle_of("copy_call", columns=(*_OF_IDLE, "launch_id"))
+    copies = facts.rows("copies", "kernel_id", "dur_ns", "launch_id", "bytes", "copy_kind")
     kind = copies["copy_kind"].astype(object).fillna("").astype(str)
     crosses = kind.str.contains("h2d|d2h")
     pageable = copies[kind.str.contains("pageable")]
@@ -261,7 +279,7 @@ def pageable_copies(facts: RankFacts) -> RuleFinding | None:
     # Where the device is the limit they are part of its time.
     if max(share, facts.share(copying_ns)) < LEAST_PCT:
         return None
-    calls = facts["launches"]
+    calls = facts.rows("launches", "launch_id", "start_ns", "dur_ns")
     calls = calls[calls["launch_id"].isin(pageable["launch_id"].dropna())]
     copied = counted(len(pageable), "pageable copy", "pageable copies")
     together = f"{' together' if len(pageable) > 1 else ''}"
@@ -288,8 +306,7 @@ def host_bound(facts: RankFacts) -> RuleFinding | None:
     Otherwise the host is fast enough but for some pauses, in Python or in an op: their line and
     ops are named, and graphs do not help.
     """
-    idle = facts.idle_of(*_BOUND_CAUSES)
-    share = facts.share(idle["time_ns"].sum())
+    share = facts.share(facts.idle_ns(*_BOUND_CAUSES))
     if share < HOST_BOUND_PCT:
         return None
     gaps = _host_gaps(facts)
@@ -303,7 +320,9 @@ def host_bound(facts: RankFacts) -> RuleFinding | None:
         return None
     by = stretches.groupby("stretch")
     spans = by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64")
+    idle = facts.idle_of(*_BOUND_CAUSES, columns=(*_OF_IDLE, "gap_id", "cause", "op"))
     own = idle[idle["gap_id"].isin(gaps["gap_id"])]
+    del idle
     paused = ends(own[own["cause"].isin(_PAUSES)].rename(columns={"time_ns": "dur_ns"}))
     removed = merged(*map(np.concatenate, zip(spans, paused, strict=True)))
     # Where the host is ahead at last, it stays ahead: gaps outside of the stretches go, too.
@@ -369,8 +388,9 @@ def autotuning(facts: RankFacts) -> RuleFinding | None:
     if found is not None:
         return found
     # Calls of products and convolutions that ran many more kernels than others like them.
-    work = facts["kernels"]
-    work = work[work["category"].isin(("matmul", "conv")) & work["signature"].notna()]
+    wanted = facts.are("kernels", "category", ("matmul", "conv"))
+    wanted = wanted & ~facts.lacks("kernels", "signature")
+    work = facts.rows("kernels", "signature", "op_id", "dur_ns", where=wanted)
     calls = work.groupby(["signature", "op_id"], observed=True)["dur_ns"].agg(["size", "sum"])
     by = calls.groupby(level="signature")
     usual = by.transform("median")
@@ -398,7 +418,7 @@ def garbage_collection(facts: RankFacts) -> RuleFinding | None:
     found = _deleted_work(facts, _COLLECTS, "the host collected garbage")
     if found is not None or facts.has_stacks:
         return found
-    silent_ns = int(facts.idle_of(*_SILENT_HOST)["time_ns"].sum())
+    silent_ns = facts.idle_ns(*_SILENT_HOST)
     if facts.share(silent_ns) < LOADING_PCT:
         return None
     text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
@@ -450,10 +470,12 @@ def moved(idle: pd.DataFrame, text: str, evidence: dict[str, pd.Series]) -> Rule
 
 def _deleted_work(facts: RankFacts, names: re.Pattern[str], text: str) -> RuleFinding | None:
     """Return a finding on what ops and ranges of some names did, which need not be done."""
-    ranges = facts["ranges"][_matches(facts["ranges"]["name"], names)]
-    ops = facts["ops"][_matches(facts["ops"]["op"], names)]
+    ranges = facts.rows("ranges", *_RANGES, where=facts.named("ranges", "name", names))
+    ops = facts.rows("ops", *_OPS, where=facts.named("ops", "op", names))
+    if ranges.empty and ops.empty:
+        return None
     start, end = _union(ranges, ops)
-    idle = facts.idle_of(*HOST_CAUSES)
+    idle = facts.idle_of(*HOST_CAUSES, columns=_OF_IDLE)
     begin = idle["start_ns"].to_numpy("int64")
     inside = time_within(start, end, begin, begin + idle["time_ns"].to_numpy("int64"))
     hi_ns = min(union_length(start, end), facts.host_idle_ns)
@@ -479,7 +501,9 @@ def _host_gaps(facts: RankFacts) -> pd.DataFrame:
     op took long. Gaps that only the device needs, from one kernel in its queue to the next, are not
     looked at, nor are those while a graph is launched already.
     """
-    idle = facts["idle"]
+    queued = facts.are("idle", "cause", _QUEUED)
+    columns = ("device", "gap_id", "start_ns", "time_ns", "step", "cause", "call", "kernel_id")
+    idle = facts.rows("idle", *columns, where=~queued)
     own = idle.sort_values("start_ns").assign(
         host_ns=idle["time_ns"].where(idle["cause"].isin(_BOUND_CAUSES), 0),
         pause_ns=idle["time_ns"].where(idle["cause"].isin(_PAUSES), 0),
@@ -487,8 +511,7 @@ def _host_gaps(facts: RankFacts) -> pd.DataFrame:
         breaks=idle["cause"].isin(_BREAKING),
         device=idle["device"].fillna(-1),
     )
-    replays = _matches(own["call"], _REPLAYS) | own["cause"].isin(_QUEUED).to_numpy(bool)
-    own = own[~replays]
+    own = own[~matches(own["call"], _REPLAYS)]
     gaps = own.groupby(["device", "gap_id"], as_index=False).agg(
         start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), step=("step", "last"),
         host_ns=("host_ns", "sum"), pause_ns=("pause_ns", "sum"),
@@ -508,7 +531,7 @@ def _hidden_ns(facts: RankFacts, pauses: pd.DataFrame) -> int:
 
     A pause ends in the launch of the kernel after it, and begins in the thread's launch before.
     """
-    calls = facts["launches"].sort_values(["pid", "tid", "start_ns"], kind="stable")
+    calls = facts.rows("launches", *CALLS).sort_values(["pid", "tid", "start_ns"], kind="stable")
     calls = calls[calls["launch_id"].isin(_work_of(facts)["launch_id"].dropna()).to_numpy(bool)]
     last = (calls["start_ns"] + calls["dur_ns"]).groupby([calls["pid"], calls["tid"]], dropna=False)
     since = pd.Series((calls["start_ns"] - last.shift()).to_numpy(), calls["launch_id"].to_numpy())
@@ -519,8 +542,7 @@ def _hidden_ns(facts: RankFacts, pauses: pd.DataFrame) -> int:
 
 
 def _work_of(facts: RankFacts) -> pd.DataFrame:
-    columns = ["kernel_id", "kernel_short", "launch_ns", "launch_id"]
-    return pd.concat([facts[name][columns] for name in ("kernels", "copies")])
+    return facts.work("kernel_id", "kernel_short", "launch_ns", "launch_id")
 
 
 def _replayable_ns(facts: RankFacts, gaps: pd.DataFrame) -> int:
@@ -539,20 +561,13 @@ def _replayable_ns(facts: RankFacts, gaps: pd.DataFrame) -> int:
     steps = each.groupby("names")["step"].transform("nunique")
     each = each[(steps >= REPEATS).to_numpy() & each["first"].notna().to_numpy(bool)]
     # Without those in which there is a call that a graph cannot hold.
-    copies = facts["copies"]
-    crossing = copies[copies["copy_kind"].astype(str).str.contains("h2d|d2h")]
+    crosses = facts.named("copies", "copy_kind", re.compile("h2d|d2h"))
+    crossing = facts.rows("copies", "launch_ns", where=crosses)
     times = pd.concat([facts.calls_of("sync", "allocator")["start_ns"], crossing["launch_ns"]])
     when = np.sort(times.dropna().to_numpy("int64"))
     first, last = (each[name].to_numpy("int64") for name in ("first", "last"))
     free = np.searchsorted(when, last, "right") <= np.searchsorted(when, first, "left")
     return int(each.loc[free, "gain_ns"].clip(lower=0).sum())
-
-
-def _matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
-    """Return which rows have a wanted name; asked once for each name."""
-    hits = {name for name in names.dropna().unique() if wanted.search(name)}
-    found: Bool = names.isin(hits).to_numpy(bool)
-    return found
 
 
 def _union(*tables: pd.DataFrame) -> tuple[Int, Int]:

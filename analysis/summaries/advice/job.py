@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,23 +11,21 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.summaries.advice.facts import RankFacts, ends, is_comm, is_pinned
+from pyprof2.analysis.summaries.advice.facts import TIMES, RankFacts, by_device, ends, is_pinned
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
 from pyprof2.analysis.summaries.advice.ranks import exposed_with_cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyprof2.analysis.intervals import Bool
 
 EXPOSED_PCT: Final = 10
 COPIES_PCT: Final = 10
 MEMORY_PCT: Final = 90
 UTILIZATION_PCT: Final = 50
-_NEEDED: Final = (
-    "kernel_id", "start_ns", "dur_ns", "device", "category", "copy_kind", "source",
-)  # fmt: skip
-"""Columns of kernels and copies together, as few as possible."""
+_WORK: Final = ("kernels", "copies")
+_CROSSES: Final = re.compile("^(?!d2d)")
+"""Kinds of copies that are not inside of a device."""
+_NCCL: Final = re.compile("nccl|rccl", re.IGNORECASE)
 
 _BESIDE: Final = (
     "copy the next batch on a stream of its own while this one is worked on: non_blocking=True, "
@@ -44,12 +43,12 @@ def exposed_communication(facts: RankFacts) -> RuleFinding | None:
     nothing waits for a transfer. Waits for ranks are no lost time: what a late rank costs is
     another finding.
     """
-    kernels = facts["kernels"]
-    own = kernels[is_comm(kernels)]
     exposed = exposed_ns(facts)
     share = facts.share(exposed)
     if share < EXPOSED_PCT:
         return None
+    columns = ("kernel_id", "dur_ns", "kernel_short")
+    own = facts.rows("kernels", *columns, where=facts.comm("kernels"))
     ids = own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]
     job = facts.job
     known = exposed_with_cause(facts, job, exposed) if job and job.is_replayed else None
@@ -62,8 +61,7 @@ def exposed_communication(facts: RankFacts) -> RuleFinding | None:
 
 def exposed_ns(facts: RankFacts) -> int:
     """Return the time in which collectives ran, and neither other kernels nor copies."""
-    marks = np.concatenate([is_comm(facts[name]) for name in ("kernels", "copies")])
-    return _alone_ns(_work(facts), marks)
+    return _alone_ns(facts, np.concatenate([facts.comm(name) for name in _WORK]))
 
 
 def copies(facts: RankFacts) -> RuleFinding | None:
@@ -73,22 +71,27 @@ def copies(facts: RankFacts) -> RuleFinding | None:
     on. That takes pinned memory, and gains no more than the rest of the time, which is what is
     expected. More is gained if less is copied: smaller types, and what stays on the device.
     """
-    work = _work(facts)
-    kinds = [kind for kind in work["copy_kind"].dropna().unique() if not kind.startswith("d2d")]
-    crosses = work["copy_kind"].isin(kinds).to_numpy(bool)
-    exposed = _alone_ns(work, crosses)
+    crosses = [facts.named(name, "copy_kind", _CROSSES) for name in _WORK]
+    exposed = _alone_ns(facts, np.concatenate(crosses))
     share = facts.share(exposed)
     if share < COPIES_PCT:
         # Too many copies may not say where to.
-        is_copy = (work["category"] == "memcpy").to_numpy(bool)
-        exposed = _alone_ns(work, crosses | (is_copy & work["copy_kind"].isna().to_numpy()))
+        either = [
+            crosses[at]
+            | (facts.are(name, "category", ("memcpy",)) & facts.lacks(name, "copy_kind"))
+            for at, name in enumerate(_WORK)
+        ]
+        exposed = _alone_ns(facts, np.concatenate(either))
         share = facts.share(exposed)
         if share < COPIES_PCT:
             return None
         text = f"{share:.1f} % of the time only copies ran, some of no known direction"
         wanted = "a profiler that records the direction of copies"
         return unknown(text, wanted, hi_ns=exposed, lo_ns=0)
-    own = work[crosses].sort_values("dur_ns", ascending=False, kind="stable")
+    columns = ("kernel_id", "dur_ns", "copy_kind", "source")
+    both = zip(_WORK, crosses, strict=True)
+    own = pd.concat([facts.rows(name, *columns, where=mask) for name, mask in both])
+    own = own.sort_values("dur_ns", ascending=False, kind="stable")
     most, line = (_most(own, name) for name in ("copy_kind", "source"))
     text = (
         f"{share:.1f} % of the time only copies to and from the device ran, those inside of it "
@@ -107,23 +110,13 @@ def _most(rows: pd.DataFrame, column: str) -> str | None:
     return str(times.idxmax()) if len(times) else None
 
 
-def _work(facts: RankFacts) -> pd.DataFrame:
-    return pd.concat([facts[name][list(_NEEDED)] for name in ("kernels", "copies")])
-
-
-def _alone_ns(work: pd.DataFrame, marks: Bool) -> int:
-    """Return the time in which marked rows ran, and no others of their device."""
-    return sum(
-        union_length(*ends(rows)) - union_length(*ends(rows[~marked]))
-        for rows, marked in _by_device(work, marks)
+def _alone_ns(facts: RankFacts, marks: Bool) -> int:
+    """Return the time in which marked kernels and copies ran, and no others of their device."""
+    if not marks.any():
+        return 0
+    return facts.busy_ns - sum(
+        union_length(*ends(rows[~marked])) for rows, marked in by_device(facts.work(*TIMES), marks)
     )
-
-
-def _by_device(work: pd.DataFrame, marks: Bool) -> Iterator[tuple[pd.DataFrame, Bool]]:
-    device = work["device"].fillna(-1).to_numpy("int64")
-    times = work[["start_ns", "dur_ns"]]
-    for each in np.unique(device).tolist():
-        yield times[device == each], marks[device == each]
 
 
 def memory_limit(facts: RankFacts) -> RuleFinding | None:
@@ -154,7 +147,7 @@ def memory_limit(facts: RankFacts) -> RuleFinding | None:
 
 def data_parallel(facts: RankFacts) -> RuleFinding | None:
     """`DataParallel` drives all devices from one Python thread, and copies the model each step."""
-    devices = pd.concat([facts[name]["device"] for name in ("kernels", "copies")]).nunique()
+    devices = facts.work("device")["device"].nunique()
     if devices < 2 or not _names(facts, "DataParallel.forward"):
         return None
     return RuleFinding(f"DataParallel on {devices} devices")
@@ -165,7 +158,7 @@ def backend_without_nccl(facts: RankFacts) -> RuleFinding | None:
     if not _names(facts, "DistributedDataParallel.forward"):
         return None
     backends = [name for name in ("nccl", "gloo", "mpi") if _names(facts, f"{name}:", start=True)]
-    is_nccl = facts["kernels"]["kernel"].astype(str).str.contains("nccl|rccl", case=False).any()
+    is_nccl = facts.named("kernels", "kernel", _NCCL).any()
     versions = [row.get("compute_capability") for row, _ in facts.devices]
     is_able = any(float(version) >= NCCL_SINCE for version in versions if version)
     if is_nccl or "nccl" in backends or not is_able or not backends:
@@ -178,9 +171,10 @@ def low_utilization(facts: RankFacts) -> RuleFinding | None:
 
     Alone it says nothing that one could act on: it is shown only beside a finding on the host.
     """
-    kernels = facts["kernels"]
-    marks = np.ones(len(kernels), bool)
-    busy = sum(union_length(*ends(rows)) for rows, _ in _by_device(kernels, marks))
+    kernels = facts.rows("kernels", *TIMES)
+    busy = sum(
+        union_length(*ends(rows)) for rows, _ in by_device(kernels, np.ones(len(kernels), bool))
+    )
     share = facts.share(busy)
     if share >= UTILIZATION_PCT:
         return None
@@ -189,7 +183,8 @@ def low_utilization(facts: RankFacts) -> RuleFinding | None:
 
 def _names(facts: RankFacts, text: str, *, start: bool = False) -> bool:
     """Whether an op or a range has the text in its name, or begins with it."""
-    names = {*facts["ops"]["op"].dropna().unique(), *facts["ranges"]["name"].dropna().unique()}
+    columns = (facts.rows("ops", "op")["op"], facts.rows("ranges", "name")["name"])
+    names = {name for column in columns for name in column.dropna().unique()}
     if start:
         return any(name.startswith(text) for name in names)
     # `DataParallel` is also the end of another class's name.

@@ -19,7 +19,7 @@ from pyprof2.analysis.job.what_if import (
     links_as_others,
     scale_transfers,
 )
-from pyprof2.analysis.summaries.advice.facts import ends, is_comm
+from pyprof2.analysis.summaries.advice.facts import ends
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.units import format_time, longer
 
@@ -49,8 +49,7 @@ def straggler(facts: RankFacts) -> RuleFinding | None:
     two ranks nobody knows which one is usual; one that was recorded alone says nothing.
     """
     if facts.job is None:
-        kernels = facts["kernels"]
-        start, end = ends(kernels[is_comm(kernels)])
+        start, end = ends(facts.rows("kernels", "start_ns", "dur_ns", where=facts.comm("kernels")))
         share = facts.share(int((end - start).sum()))
         if facts.world_size < 2 or share < ALONE_PCT:
             return None
@@ -97,8 +96,8 @@ def _evidence(facts: RankFacts, slow: SlowRank) -> dict[str, Any]:
     place = slow.place
     if place is None or place.op is None or place.kind != "kernel":
         return {}
-    kernels = facts["kernels"]
-    own = kernels[(kernels["op"] == place.op).to_numpy(bool)]
+    wanted = facts.are("kernels", "op", (place.op,))
+    own = facts.rows("kernels", "kernel_id", "dur_ns", where=wanted)
     return {"kernels": own.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import time_within, union_length
-from pyprof2.analysis.summaries.advice.facts import RankFacts, ends, is_comm
+from pyprof2.analysis.summaries.advice.facts import RankFacts, ends
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, record_later
 from pyprof2.units import counted, format_time
 
@@ -42,7 +42,7 @@ def slow_launches(facts: RankFacts) -> RuleFinding | None:
 
 def module_loading(facts: RankFacts) -> RuleFinding | None:
     """Code of kernels was loaded or compiled: that happens once, before the first use of each."""
-    calls, stalls = facts.calls_of("module_load"), _loads(facts)
+    calls, stalls = facts.calls_of("module_load"), stalls_of(facts, "module_load")
     start, end = (np.concatenate(c) for c in zip(ends(calls), ends(stalls), strict=True))
     time_ns = union_length(start, end)
     if time_ns < LONG_NS:
@@ -81,9 +81,8 @@ def kernel_drift(facts: RankFacts) -> RuleFinding | None:
     Clocks change, another process uses the device, or kernels that overlap share it. Differences
     of kernels' times below this are noise.
     """
-    kernels = facts["kernels"]
-    own = kernels[~is_comm(kernels)]
     keys = ["device", "kernel", "grid", "block", "signature"]
+    own = facts.rows("kernels", *keys, "dur_ns", where=~facts.comm("kernels"))
     by = own.groupby(keys, dropna=False, observed=True)["dur_ns"]
     times = by.agg(["size", "min", "max", "median"])
     times = times[(times["size"] >= DRIFT_CALLS) & (times["median"] > DRIFT_NS)]
@@ -106,7 +105,9 @@ def python_stacks(facts: RankFacts) -> RuleFinding | None:
 
 def affected_steps(facts: RankFacts) -> set[int]:
     """Return the steps that hold what only a start does."""
-    calls = pd.concat([_slow_calls(facts), facts.calls_of("module_load"), _loads(facts)])
+    calls = pd.concat(
+        [_slow_calls(facts), facts.calls_of("module_load"), stalls_of(facts, "module_load")]
+    )
     long = calls["dur_ns"].to_numpy("int64") > LONG_NS
     idle = _unrecorded(facts)
     times = [ends(calls[long]), ends(idle.rename(columns={"time_ns": "dur_ns"}))]
@@ -120,10 +121,11 @@ def full_queue(facts: RankFacts) -> pd.DataFrame:
     """Return the launches that wait for room in the queue: over 100 us, with much in it."""
     calls = facts.calls_of("launch_call")
     calls = calls[calls["dur_ns"] > WAITS_NS]
-    stalls = facts["stalls"]
-    full = stalls[(stalls["kind"] == "queue_full").to_numpy(bool)]
+    if calls.empty:
+        return calls
+    full = stalls_of(facts, "queue_full")
     is_full = time_within(*ends(full), *ends(calls)) > 0
-    work = pd.concat([facts[name][["launch_ns", "start_ns"]] for name in ("kernels", "copies")])
+    work = facts.work("launch_ns", "start_ns")
     launched, started = (
         np.sort(work.dropna()[name].to_numpy("int64")) for name in ("launch_ns", "start_ns")
     )
@@ -138,15 +140,18 @@ def _slow_calls(facts: RankFacts) -> pd.DataFrame:
     return calls[~calls["launch_id"].isin(full_queue(facts)["launch_id"])]
 
 
-def _loads(facts: RankFacts) -> pd.DataFrame:
-    stalls = facts["stalls"]
-    return stalls[(stalls["kind"] == "module_load").to_numpy(bool)]
+def stalls_of(facts: RankFacts, kind: str) -> pd.DataFrame:
+    """Return the stalls of a kind."""
+    columns = ("stall_id", "start_ns", "dur_ns")
+    return facts.rows("stalls", *columns, where=facts.are("stalls", "kind", (kind,)))
 
 
 def _unrecorded(facts: RankFacts) -> pd.DataFrame:
     """Return the unknown idle time before the tenth activity of each device; empty below 1 ms."""
     idle = facts.idle_of("unknown")
-    work = pd.concat([facts[name][["device", "start_ns"]] for name in ("kernels", "copies")])
+    if not len(idle):
+        return idle
+    work = facts.work("device", "start_ns")
     work = work.assign(device=work["device"].fillna(-1)).sort_values("start_ns")
     tenth = work.groupby("device")["start_ns"].agg(
         lambda times: times.iloc[min(FIRST_ACTIVITIES, len(times)) - 1]

@@ -35,10 +35,13 @@ _NONE: Final = -1
 
 
 class Frames(Protocol):
-    """The tables of a rank, by name: `RankFacts` has them."""
+    """The tables of a rank: `RankFacts` has them."""
 
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        """Return a table."""
+    def rows(self, name: str, *columns: str) -> pd.DataFrame:
+        """Return columns of a table."""
+
+    def work(self, *columns: str) -> pd.DataFrame:
+        """Return columns of kernels, and then of copies."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,14 @@ class Replay:
     @classmethod
     def of(cls, facts: Frames) -> Replay | None:
         """Return what was recorded of a rank; None where that is not enough."""
-        calls = facts["launches"].sort_values("start_ns", kind="stable")
-        columns = ["start_ns", "dur_ns", "launch_id", "device", "stream"]
-        work = pd.concat([facts[name][columns] for name in ("kernels", "copies")])
+        calls = facts.rows("launches", "launch_id", "start_ns", "dur_ns", "cause")
+        work = facts.work("start_ns", "dur_ns", "launch_id", "device", "stream")
+        if not len(work) or len(work) + len(calls) > _MOST_EVENTS:
+            return None
+        calls = calls.sort_values("start_ns", kind="stable")
         launch = pd.Series(np.arange(len(calls)), calls["launch_id"]).reindex(work["launch_id"])
         known = launch.notna().to_numpy(bool)
-        if not len(work) or known.mean() < _LAUNCHED or len(work) + len(calls) > _MOST_EVENTS:
+        if known.mean() < _LAUNCHED:
             return None
         work = work[known].assign(call=launch[known].to_numpy(np.int64))
         work = work.sort_values(["call", "start_ns"], kind="stable")
@@ -104,7 +109,7 @@ class Replay:
         blocks = calls["cause"].isin(BLOCKING).to_numpy(bool) & (end - start > _BLOCKED_NS)
         blocks &= (woken >= 0) & (ended[woken] > start) & (end - ended[woken] <= _WOKEN_NS)
         blocks &= call[woken] <= np.arange(len(calls))
-        trace = facts["trace"]
+        trace = facts.rows("trace", "start_ns", "end_ns")
         first = min(int(trace["start_ns"].min()), int(start[0]))
         finish = max(int(trace["end_ns"].max()), int(end.max()))
         found = cls(
@@ -176,7 +181,8 @@ def blocks_around(facts: Frames, calls: pd.DataFrame, *, wide: bool) -> tuple[In
         calls: some of its GPU calls.
         wide: also what the thread does before and after it, up to other ops and calls.
     """
-    tables = [facts["ops"], facts["launches"], calls]
+    columns = ("pid", "tid", "start_ns", "dur_ns")
+    tables = [facts.rows("ops", *columns), facts.rows("launches", *columns), calls]
     pid, tid, start, length = (
         np.concatenate([table[name].to_numpy("int64", na_value=_NONE) for table in tables])
         for name in ("pid", "tid", "start_ns", "dur_ns")

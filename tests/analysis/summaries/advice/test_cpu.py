@@ -7,6 +7,7 @@ from typing import Any, Final
 import pandas as pd
 import pytest
 
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.summaries.advice.advise import advice_of_facts
 from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host
 from pyprof2.analysis.time.host_time import host_time
@@ -38,7 +39,7 @@ def _advised(
     rows["trace"] = [{"start_ns": 0, "end_ns": STEPS * STEP_US * US, "profiler": "kineto"}]
     tables = {name: canonical(name, *rows.get(name, [])) for name in {*INPUT, *IDLE_INPUT}}
     times = host_time({name: tables[name].select(IDLE_INPUT[name]) for name in IDLE_INPUT})
-    facts = facts_of_host(lambda name: tables[name].select(INPUT[name]), times)
+    facts = facts_of_host(lambda name: InMemory(tables[name].select(INPUT[name])), times)
     found, bounds = advice_of_facts([facts])
     return found.set_index("rule"), bounds.to_dict("records")[0]
 
