@@ -144,7 +144,7 @@ class BatchRows(NamedTuple):
     folder: Path
     number: int
     begin: int
-    count: int
+    length: int
 
 
 class Spool:
@@ -283,7 +283,7 @@ class Spool:
                 )
                 for folder in {each.folder for each in batches}
             }
-            found = [files[b.folder].get_batch(b.number).slice(b.begin, b.count) for b in batches]
+            found = [files[b.folder].get_batch(b.number).slice(b.begin, b.length) for b in batches]
             return pa.Table.from_batches(found, _code_schema(table))
 
     def _batch_rows(self, table: str, columns: Sequence[str], wanted: slice) -> pa.Table:
