@@ -147,7 +147,7 @@ class BatchRows(NamedTuple):
     folder: Path
     number: int
     begin: int
-    count: int
+    length: int
 
 
 class Spool:
@@ -327,7 +327,7 @@ class _MappedFile:
 
     def rows(self, wanted: BatchRows) -> pa.RecordBatch:
         """Return rows of a batch."""
-        return self._batch(wanted.number).slice(wanted.begin, wanted.count)
+        return self._batch(wanted.number).slice(wanted.begin, wanted.length)
 
     def let_go(self) -> None:
         """Hold the pages that were read no longer; who still looks at them has them loaded anew."""

@@ -132,7 +132,9 @@ class _WindowRows:
     def find(self, table: str) -> None:
         """Find the rows of a table."""
         rows_of = {"activities": self._activities, "ranges": self._ranges}.get(table)
-        beginning = (_by_window(*each, self._window(time)) for *each, time in self._each(table))
+        beginning = (
+            _by_window(batch, rows, self._window(time)) for batch, rows, time in self._each(table)
+        )
         rows = chain.from_iterable(beginning) if rows_of is None else rows_of()
         schema = self._whole.spool.written(table, ()).schema
         count = 0
@@ -144,7 +146,7 @@ class _WindowRows:
                     batch = BatchRows(self._folder, count, 0, part.num_rows)
                     count += 1
                 self._batches[window][table].append(batch)
-                self._counts[window][table] += batch.count
+                self._counts[window][table] += batch.length
 
     def _each(self, table: str) -> Iterator[tuple[BatchRows, pa.Table, Int]]:
         """Yield where rows of a table lie, these as they are written, and their times."""
@@ -192,7 +194,7 @@ def _by_window(batch: BatchRows, rows: pa.Table, window: Int) -> Iterator[tuple[
         rows, window = rows.take(order), window[order]
     bounds = np.flatnonzero(np.r_[True, window[1:] != window[:-1], True]).tolist()
     for begin, end in pairwise(bounds):
-        part = batch._replace(begin=batch.begin + begin, count=end - begin)
+        part = batch._replace(begin=batch.begin + begin, length=end - begin)
         yield int(window[begin]), part if is_together else rows.slice(begin, end - begin)
 
 
