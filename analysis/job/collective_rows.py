@@ -170,16 +170,11 @@ def _named(rows: pa.Table, column: str, test: Callable[[str], object]) -> Bool:
     return found
 
 
-@lru_cache(1 << 14)
-def _is_named_like_work(name: str) -> bool:
-    return RANGE_WORDS.search(name) is not None or is_work(name)
-
-
 def _names_collective(ranges: pa.Table) -> Bool:
     called = int_column(ranges, "signature_id", -1) >= 0
     return (
         has_text(ranges, "kind", (MARKER_KIND,))
-        | _named(ranges, "name", _is_named_like_work)
+        | _named(ranges, "name", lambda name: RANGE_WORDS.search(name) or is_work(name))
         | (called & _named(ranges, "name", is_comm_op))
     )
 

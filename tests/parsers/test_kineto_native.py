@@ -170,3 +170,44 @@ def test_a_real_trace_is_the_same_in_any_order(kineto_trace: Path, tmp_path: Pat
 @pytest.mark.minutes
 def test_a_damaged_trace_is_the_same(tmp_path: Path) -> None:
     assert list(differences(range(100_000, 100_100), tmp_path)) == []
+
+
+def test_what_stands_between_values_may_change_at_any_time(tmp_path: Path) -> None:
+    rng = random.Random(5)  # noqa: S311
+    blanks = ("", "", " ", "\n  ", "\t", " " * 9, "\n" + " " * 300)
+
+    def spaced(*parts: str) -> str:
+        return "".join(part + rng.choice(blanks) for part in parts)
+
+    def written(fields: dict[str, object]) -> str:
+        names = list(fields)
+        if rng.random() < 0.5:
+            rng.shuffle(names)
+        texts = {name: json.dumps(fields[name]) for name in names if name != "args"}
+        if "args" in fields:
+            texts["args"] = written(fields["args"])  # type: ignore[arg-type]
+        members = [spaced(f'"{name}"', ":", texts[name]) for name in names]
+        return spaced("{", ",".join(rng.choice(blanks) + each for each in members), "}")
+
+    events = []
+    for at in range(1500):
+        category = rng.choice(("cpu_op", "kernel", "python_function", f"new {rng.randrange(40)}"))
+        sizes = rng.choice(([[1]], [[1, 2]], [], [[12]], 1, 12, "1", "12", None))
+        args = {"External id": at, f"key {rng.randrange(99)}": [at], "Input Dims": sizes}
+        event = {"ph": "X", "cat": category, "name": "a" * rng.randrange(4), "pid": 1, "tid": 2}
+        events.append(written(event | {"ts": at / 8, "dur": 1.5, "args": args}))
+    text = ",".join(events).encode()
+
+    assert _scanned(text) == "compiled"
+    assert difference(_file(tmp_path, text)) is None
+
+
+@pytest.mark.parametrize(("first", "second"), [("1", "12"), ("[1]", "[1, 2]"), ('"a"', '"ab"')])
+def test_a_value_that_begins_as_the_one_before_is_another(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    texts = [f'{{{OP}, "args": {{"Input Dims": {each}}}}}' for each in (first, second, first)]
+    text = ", ".join(texts).encode()
+
+    assert _scanned(text) == "compiled"
+    assert difference(_file(tmp_path, text)) is None
