@@ -33,7 +33,7 @@ _WIDTH_OF_A_PIPE: Final = 120
 # Stands behind a character that takes two cells, so that its text is as long as it is wide.
 # It is of a category that `clean` escapes, so no recording can bring one in.
 _FILLER: Final = "\ue000"
-# Stands for a blank that a text begins with, which Markdown would cut off: it shows the depth in a
+# Stands for a blank that a text begins with, which tabulate would cut off: it shows the depth in a
 # tree.
 _INDENT: Final = "\ue001"
 _MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>|~&$]")
@@ -179,21 +179,22 @@ def render(
 
 def _aligned(columns: Sequence[Cells], footer: Sequence[object]) -> str:
     """Return the columns side by side, with a line above the footer."""
-    texts = [[text.strip() for text in (each.header, *each.texts)] for each in columns]
-    widths = [max(map(len, own)) for own in texts]
-    sides = [str.ljust if column.is_text else str.rjust for column in columns]
-    between = " " * _GAP
-    rows = [
-        between.join(
-            side(text, width) for side, text, width in zip(sides, row, widths, strict=True)
-        )
-        for row in zip(*texts, strict=True)
-    ]
-    line = between.join("-" * width for width in widths)
-    rows.insert(1, line)
+    import tabulate
+
+    rows: list[Any] = [[column.header for column in columns], tabulate.SEPARATING_LINE]
+    rows += [list(row) for row in zip(*(c.texts for c in columns), strict=True)]
     if footer:
-        rows.insert(-len(footer), line)
-    return "\n".join(row.replace(_FILLER, "").replace(_INDENT, " ").rstrip() for row in rows)
+        rows.insert(-len(footer), tabulate.SEPARATING_LINE)
+    sides = ["left" if column.is_text else "right" for column in columns]
+    # The header is a row of its own: tabulate makes columns two wider than their headers. It takes
+    # each character for one cell, as where wcwidth is not installed: a wide one has a filler.
+    before, tabulate.WIDE_CHARS_MODE = tabulate.WIDE_CHARS_MODE, False
+    try:
+        table = tabulate.tabulate(rows, tablefmt="simple", disable_numparse=True, colalign=sides)
+    finally:
+        tabulate.WIDE_CHARS_MODE = before
+    lines = table.replace(_FILLER, "").replace(_INDENT, " ").splitlines()[1:-1]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def render_markdown(
