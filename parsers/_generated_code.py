@@ -145,7 +145,7 @@ class _Kernels:
             )
             fragment = _FRAGMENT.findall(code, last, match.start())
             if fragment:
-                # Of a kernel that is started again it says what the first start is for.
+                # A kernel that is started again has the comment of its first start.
                 if started[name] < 2:
                     self.fragments[name] = tuple(dict.fromkeys(fragment))
                 returned = _RESULTS.findall(code, last, match.start())
