@@ -122,7 +122,7 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         nodes, evidence = work or listed, "listed"
         results = _results(graph, launch, called_node)
         if launch.listed is None and is_written(launch):
-            # A buffer that is given to the graph, as running means are, holds no node: it is copied to.
+            # A buffer that is given to the graph holds no node: running means are copied to.
             held = (graph.buffers.get(each) or copied.get(each) for each in launch.writes or ())
             results = [name for name in held if name is not None]
         if launch.listed is None and is_written(launch) and results:
