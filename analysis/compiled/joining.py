@@ -160,8 +160,8 @@ def _called_node(graph: CompiledGraph, launch: CodeLaunch, alone: Mapping[str, s
         return None
     if launch.listed is None:
         # Each of several results has a buffer, and so has the call.
-        held = {graph.buffers.get(name) for name in launch.writes or ()}
-        own = [name for name in held if name in graph.nodes and graph.nodes[name].op == launch.name]
+        held = {graph.buffers.get(name, "") for name in launch.writes or ()} & graph.nodes.keys()
+        own = [name for name in held if graph.nodes[name].op == launch.name]
         return own[0] if len(own) == 1 else alone.get(launch.name)
     listed = [name for name in launch.listed or () if name in graph.nodes]
     same = [name for name in listed if graph.nodes[name].op == launch.name]
