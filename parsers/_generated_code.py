@@ -116,6 +116,11 @@ def fragments(code: str) -> dict[str, tuple[str, ...]]:
     return _Kernels(code).fragments
 
 
+def repeated_fragments(code: str) -> dict[str, tuple[str, ...]]:
+    """Return the nodes of the first start of kernels that start several times, by kernel."""
+    return _Kernels(code).repeated
+
+
 class _Parameter(NamedTuple):
     """A parameter of a kernel: `in`, `out`, `in_out` of a tensor, else empty, and what it is."""
 
@@ -130,6 +135,7 @@ class _Kernels:
     def __init__(self, code: str) -> None:
         self._parameters: dict[str, list[_Parameter]] = {}
         self.fragments: dict[str, tuple[str, ...]] = {}
+        self.repeated: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, tuple[str, ...]] = {}
         last = 0
         started = Counter(_STARTED.findall(code))
@@ -145,9 +151,9 @@ class _Kernels:
             )
             fragment = _FRAGMENT.findall(code, last, match.start())
             if fragment:
-                # Of a kernel that is started again it says what the first start is for.
-                if started[name] < 2:
-                    self.fragments[name] = tuple(dict.fromkeys(fragment))
+                # A kernel that is started again has the comment of its first start.
+                into = self.fragments if started[name] < 2 else self.repeated
+                into[name] = tuple(dict.fromkeys(fragment))
                 returned = _RESULTS.findall(code, last, match.start())
                 self.results[name] = tuple(_NAME.findall(returned[-1])) if returned else ()
             last = match.end()

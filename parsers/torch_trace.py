@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers._generated_code import fragments, read_code
+from pyprof2.parsers._generated_code import fragments, read_code, repeated_fragments
 from pyprof2.parsers.compile_notes import is_view, one_line, op_name
 from pyprof2.recording import CodeNode, CompiledGraph, CompileEvent
 
@@ -313,6 +313,9 @@ def _graph(logged: _Logged, compile_id: str | None) -> CompiledGraph:
     placed = {name for name, own in listed.items() if own}
     if any(line for line, _, _ in nodes.values()):
         placed |= set(fragments(logged.code))
+        same = _same_starts(logged)
+        listed = same | listed
+        placed |= set(same)
     late = {} if is_old else _by_stacks(logged, placed)
     listed |= {kernel: list(own) for kernel, own in late.items()}
     code = read_code(logged.code, listed)
@@ -332,6 +335,19 @@ def _graph(logged: _Logged, compile_id: str | None) -> CompiledGraph:
         code.note,
         logged.file,
     )
+
+
+def _same_starts(logged: _Logged) -> dict[str, list[str]]:
+    """Return the nodes of kernels that start several times, where all starts have the same stacks.
+
+    A comment names the nodes of the first start.
+    """
+    found: dict[str, list[str]] = {}
+    for name, nodes in repeated_fragments(logged.code).items():
+        own = [key for key in logged.stacks if key.rpartition(":")[0] == name]
+        if len({tuple(logged.stacks[key]) for key in own}) == 1:
+            found |= {key: list(nodes) for key in own}
+    return found
 
 
 def _by_stacks(logged: _Logged, known: set[str]) -> dict[str, dict[str, CodeNode]]:

@@ -102,7 +102,7 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         for launch, node in zip(launches, called_nodes, strict=True)
         if launch.listed is None and node is None and not is_written(launch)
     }
-    # What one of these is, no other launch does.
+    # No other launch does what one of these is.
     written = {name for name, node in graph.nodes.items() if node.op in unknown}
     place = {name: at for at, name in enumerate(graph.nodes)}
     copied = {
@@ -122,7 +122,7 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         nodes, evidence = work or listed, "listed"
         results = _results(graph, launch, called_node)
         if launch.listed is None and is_written(launch):
-            # What is given to the graph, as running means are, holds no node: it is copied to.
+            # A buffer that is given to the graph holds no node: running means are copied to.
             held = (graph.buffers.get(each) or copied.get(each) for each in launch.writes or ())
             results = [name for name in held if name is not None]
         if launch.listed is None and is_written(launch) and results:
@@ -159,9 +159,9 @@ def _called_node(graph: CompiledGraph, launch: CodeLaunch, alone: Mapping[str, s
     if is_written(launch):
         return None
     if launch.listed is None:
-        # Of several results each has a buffer, and so has the call.
-        held = {graph.buffers.get(name) for name in launch.writes or ()}
-        own = [name for name in held if name in graph.nodes and graph.nodes[name].op == launch.name]
+        # Each of several results has a buffer, and so has the call.
+        held = {graph.buffers.get(name, "") for name in launch.writes or ()} & graph.nodes.keys()
+        own = [name for name in held if graph.nodes[name].op == launch.name]
         return own[0] if len(own) == 1 else alone.get(launch.name)
     listed = [name for name in launch.listed or () if name in graph.nodes]
     same = [name for name in listed if graph.nodes[name].op == launch.name]

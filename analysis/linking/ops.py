@@ -166,7 +166,7 @@ def _rows_that_ran(recording: Recording, threads: Threads, row: Int, start: Int)
     compiles = any(str(text).endswith(_COMPILING) for text in texts)
     if not compiles or recording.spool.known["activities", "start_ns"]:
         return row
-    # Of an older torch they are ranges like the user's.
+    # An older torch records them like ranges of the user's.
     name, names = code_column(recording.read("ranges", ["name"]), "name")
     is_own = np.array([*(text.endswith(_COMPILING) for text in names), False])
     ranges = ranges_at(recording, threads, np.flatnonzero(is_own[name]))

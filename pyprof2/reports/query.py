@@ -114,8 +114,8 @@ class Query:
             PYPROF_COLUMNS[name].reads if self.takes_pyprofs(name) else {name} - made
             for name in names
         )
-        names = {"kernel_id", "dur_ns"}.union(flags, row_columns_of(self.selection), *reads)
-        return names | {f"shared_{name}" for name in names & {*OWNED}}
+        found = {"kernel_id", "dur_ns"}.union(flags, row_columns_of(self.selection), *reads)
+        return found | {f"shared_{name}" for name in OWNED if name in names}
 
     @property
     def asked(self) -> list[str]:

@@ -66,9 +66,12 @@ def text(value: Any) -> str | None:
     return None if pd.isna(value) else str(value)
 
 
-LAYERS_LESS: Final = {"recurrent"}
+LAYERS_LESS: Final = frozenset({"recurrent"})
 """Where the gradients of a weight that is used anew in each step are added up in one product, of
 which the compiler keeps no module: its layer is null."""
+OLDER: Final = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
+LINES_LESS: Final = LAYERS_LESS if OLDER else frozenset()
+"""An older compiler keeps no line of such a product either."""
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,8 @@ def test_flops_lines_and_layers_are_those_of_the_eager_program(name: str, tmp_pa
     # All of the kernels' time has lines, one or several.
     own = rows[rows["link"] == "compiled"]
     has_line = own["source"].notna() | own["shared_source"].notna()
-    assert own["dur_ns"][has_line].sum() >= 0.98 * own["dur_ns"].sum() > 0
+    least = 0.8 if name in LINES_LESS else 0.98
+    assert own["dur_ns"][has_line].sum() >= least * own["dur_ns"].sum() > 0
     # Each kernel that the compiler wrote has a cost.
     assert set(own["cost_status"][own["kernel"].str.contains("cpp_")]) == {"assumed"}
 
@@ -107,7 +111,7 @@ def test_flops_lines_and_layers_are_those_of_the_eager_program(name: str, tmp_pa
             for each in (sums, wanted[axis]):
                 for key in [key for key in each if key[0] == "recompute"]:
                     del each[key]
-        if axis == "layer" and name in LAYERS_LESS:
+        if name in (LAYERS_LESS if axis == "layer" else LINES_LESS):
             del sums["backward", None]
             assert sums <= wanted[axis]
         else:

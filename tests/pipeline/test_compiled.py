@@ -496,7 +496,8 @@ def test_triton_kernels_have_the_work_of_their_nodes(h200: Run) -> None:
     assert one("triton_red_fused_sum_4") == (n, 2 * n + 4 * 8 * 256)
     assert one("triton_per_fused_sum_7") == (8 * 256, 4 * 8 * 256 + 4 * 256)
     assert one("triton_per_fused_gelu_gelu_backward_sum_view_9")[0] == 8 * 1024
-    assert fused["cost_note"].str.contains("an estimate").all()
+    # The log says of a kernel that starts at several places which lines it is for, not which nodes.
+    assert fused["cost_note"].str.contains("an estimate|from the kernel's name").all()
     assert not (fused["roofline_pct"] > 100).any()
 
 

@@ -16,7 +16,7 @@ export function ownersOf(value) {
   if (typeof value !== "string" || !value.startsWith(SHARED)) return [value];
   let path = "";
   return value.slice(SHARED.length, -1).split(", ").map((owner) => {
-    // Of the lines of one file only the first has its name.
+    // The first of the lines of a file has its name, the others are numbers.
     if (/^\d+$/.test(owner)) return `${path}:${owner}`;
     path = owner.slice(0, owner.lastIndexOf(":"));
     return owner;
