@@ -201,7 +201,7 @@ class RankFacts:
 
     @cached_property
     def server(self) -> ServerFacts | None:
-        """What it did as an inference server; None: nothing."""
+        """Its work as an inference server; None: none."""
         return self.tables.server(self.rank)
 
     @cached_property
@@ -323,7 +323,7 @@ class RankFacts:
         windows = StepWindows(*(column[~wanted] for column in self.steps))
         left = self.window_ns - self.devices_count * int((end - start).sum())
         found = replace(self, tables=self.tables.only(kept), window_ns=max(1, left), steps=windows)
-        # What is said of all that was recorded is said of the rest, too.
+        # Memory and server are those of all that was recorded.
         found.__dict__.update({"memory": self.memory, "server": self.server})
         return found
 
