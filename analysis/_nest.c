@@ -153,6 +153,41 @@ static PyObject *last_not_after(PyObject *Py_UNUSED(module), PyObject *args)
     return done(&of);
 }
 
+/* Steps to the next one around, after which it pays to look up how to leap over many. */
+enum { FAR = 64 };
+
+/* For each interval one further out, so that from any of them each other one around it takes no more
+ * leaps and steps than the logarithm of the depth; an outermost one has itself. NULL: no memory, or
+ * an interval that is not after the one around it. */
+static int64_t *leaps_of(const int64_t *outer, int64_t count)
+{
+    int64_t *leap = PyMem_New(int64_t, count), *depth = PyMem_New(int64_t, count);
+    for (int64_t i = 0; leap != NULL && depth != NULL && i < count; i++) {
+        int64_t around = outer[i];
+        if (around >= i) {
+            PyMem_Free(leap);
+            leap = NULL;
+            break;
+        }
+        if (around < 0) {
+            depth[i] = 0;
+            leap[i] = i;
+            continue;
+        }
+        int64_t far = leap[around], farther = leap[far];
+        int is_even = depth[around] - depth[far] == depth[far] - depth[farther];
+        depth[i] = depth[around] + 1;
+        leap[i] = is_even ? farther : around;
+    }
+    if (depth == NULL) {
+        PyMem_Free(leap);
+        leap = NULL;
+    }
+    PyMem_Free(depth);
+    return leap;
+}
+
+/* What is around an interval ends later than it: what a leap passes over ends before its end. */
 static PyObject *holder(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Columns of;
@@ -161,19 +196,25 @@ static PyObject *holder(PyObject *Py_UNUSED(module), PyObject *args)
     if (!equal(&of, 0, 2) || !equal(&of, 2, 4))
         return refuse(&of, "columns of different lengths");
     const int64_t *end = of.columns[0], *outer = of.columns[1], *time = of.columns[2];
-    int64_t *found = of.columns[3], count = of.counts[0];
-    for (Py_ssize_t i = 0; i < of.counts[2]; i++) {
+    int64_t *found = of.columns[3], count = of.counts[0], *leap = NULL;
+    const char *wrong = NULL;
+    for (Py_ssize_t i = 0; i < of.counts[2] && wrong == NULL; i++) {
         int64_t j = found[i];
         if (j >= count)
-            return refuse(&of, "an interval that there is not");
-        while (j >= 0 && end[j] <= time[i]) {
-            if (outer[j] >= j)
-                return refuse(&of, "an interval that is not after the one around it");
-            j = outer[j];
+            wrong = "an interval that there is not";
+        for (int64_t steps = 0; wrong == NULL && j >= 0 && end[j] <= time[i]; steps++) {
+            if (outer[j] >= j || (steps == FAR && leap == NULL
+                                  && (leap = leaps_of(outer, count)) == NULL))
+                wrong = "an interval that is not after the one around it";
+            else if (leap != NULL && leap[j] != j && end[leap[j]] <= time[i])
+                j = leap[j];
+            else
+                j = outer[j];
         }
         found[i] = j < 0 ? -1 : j;
     }
-    return done(&of);
+    PyMem_Free(leap);
+    return wrong != NULL ? refuse(&of, wrong) : done(&of);
 }
 
 /* `found` is -2 where it is not known yet. Each row is gone through twice, whatever the order. */

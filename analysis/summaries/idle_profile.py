@@ -101,7 +101,7 @@ def added_up(parts: Iterable[pa.Table], axes: Sequence[str]) -> pa.Table:
         combination that there is, in the order of the first row of each.
     """
     texts = {name: RunningCodes() for name in axes if IDLE.schema([name]).field(0).type == TEXT}
-    sums = _Sums(len(axes))
+    sums = _IdleSums(len(axes))
     for part in parts:
         keys = [
             texts[name].add(part, name) if name in texts else int_column(part, name, _NULL)
@@ -117,7 +117,7 @@ def added_up(parts: Iterable[pa.Table], axes: Sequence[str]) -> pa.Table:
     return pa.table(columns | {name: pa.array(each) for name, each in sums_of.items()})
 
 
-class _Sums:
+class _IdleSums:
     """Two sums and the largest of a third number, by whole numbers together."""
 
     def __init__(self, width: int) -> None:

@@ -134,12 +134,14 @@ def step_ranges(ranges: pa.Table) -> StepWindows:
     number = np.array([*(NEVER if n is None else n for n in numbers), NEVER], np.int64)[name]
     start = int_column(steps, "start_ns", 0)
     end = start + int_column(steps, "dur_ns", 0)
-    parts = [np.empty((3, 0), np.int64)]
-    for each in np.unique(number[number != NEVER]).tolist():
-        own = number == each
-        begins, ends = merged(start[own], end[own])
-        parts.append(np.stack((np.full(len(begins), each), begins, ends)))
-    step, start, end = np.concatenate(parts, axis=1)
+    known = np.flatnonzero(number != NEVER)
+    numbers_there, which = np.unique(number[known], return_inverse=True)
+    # By their places among all times, those of each number behind those of the one before.
+    times, place = np.unique(np.r_[start[known], end[known]], return_inverse=True)
+    first, last = np.split(place, 2)
+    begins, ends = merged(which * len(times) + first, which * len(times) + last)
+    step = numbers_there[begins // max(1, len(times))]
+    start, end = times[begins % max(1, len(times))], times[ends % max(1, len(times))]
     order = order_of(start, end)
     return StepWindows(step[order], start[order], end[order])
 

@@ -62,8 +62,8 @@ class RunTime:
         from pyprof2.analysis.time.idle import INPUT
         from pyprof2.analysis.time.recordings import windows_of_ranks
 
-        needed = dict.fromkeys(("kernels", "copies"), ("rank", "device", "start_ns", "dur_ns"))
-        needed["trace"] = INPUT["trace"]
+        times = ("rank", "device", "start_ns", "dur_ns")
+        needed = {"kernels": times, "copies": times, "trace": INPUT["trace"]}
         return self.tables.of_each(lambda rank: windows_of_ranks(rank.several(needed)))
 
     @cached_property

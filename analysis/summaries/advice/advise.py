@@ -236,10 +236,10 @@ def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
             for each in np.unique(thread).tolist():
                 own = np.flatnonzero(thread == each)
                 key = int(pid[own[0]]), int(tid[own[0]])
-                # What is nested goes away in each part, so few are left of all.
+                # Few are left of each part: those inside of others go away.
                 spans.setdefault(key, []).append(merged(start[own], start[own] + length[own]))
-    for own in spans.values():
-        yield merged(*(np.concatenate(column) for column in zip(*own, strict=True)))
+    for parts in spans.values():
+        yield merged(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _device_ns(facts: RankFacts, slugs: set[str]) -> int:

@@ -176,7 +176,7 @@ class RankFacts:
     """
 
     rank: int
-    tables: Columns
+    tables: ColumnsOfRank
     window_ns: int
     steps: StepWindows
     devices: Sequence[tuple[Mapping[str, Any], Device | None]]
@@ -201,7 +201,7 @@ class RankFacts:
 
     @cached_property
     def server(self) -> ServerFacts | None:
-        """What it did as an inference server; None: nothing."""
+        """Its work as an inference server; None: none."""
         return self.tables.server(self.rank)
 
     @cached_property
@@ -323,12 +323,12 @@ class RankFacts:
         windows = StepWindows(*(column[~wanted] for column in self.steps))
         left = self.window_ns - self.devices_count * int((end - start).sum())
         found = replace(self, tables=self.tables.only(kept), window_ns=max(1, left), steps=windows)
-        # What is said of all that was recorded is said of the rest, too.
+        # Memory and server are those of all that was recorded.
         found.__dict__.update({"memory": self.memory, "server": self.server})
         return found
 
 
-class Columns:
+class ColumnsOfRank:
     """The tables of a rank, of which columns are read when a rule asks for them.
 
     Texts, which are codes, are kept, and numbers too, but for those of the longest tables, which
@@ -351,9 +351,9 @@ class Columns:
         self._read, self._judge, self._kept = read, judge, dict(kept or {})
         self._known: dict[tuple[str, str], pd.Series] = {}
 
-    def only(self, kept: Mapping[str, Bool]) -> Columns:
+    def only(self, kept: Mapping[str, Bool]) -> ColumnsOfRank:
         """Return some of the rows of tables of which all are there."""
-        found = Columns(self._read, self._judge, kept)
+        found = ColumnsOfRank(self._read, self._judge, kept)
         found._known = self._known
         return found
 
@@ -519,7 +519,7 @@ def _of_rank(
     size = max((row["world_size"] or 1 for row in trace), default=1)
     profiler = trace[0]["profiler"] if trace else "kineto"
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
-    columns = Columns(read, judge)
+    columns = ColumnsOfRank(read, judge)
     return RankFacts(rank, columns, window_ns, steps, found, size, profiler)
 
 

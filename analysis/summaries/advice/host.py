@@ -161,7 +161,7 @@ def sync(facts: RankFacts) -> RuleFinding | None:
     # The calls that idle time is inside of, those with the most of it first.
     times = idle.groupby("launch_id")["time_ns"].sum().sort_values(ascending=False, kind="stable")
     known = times.index.isin(facts.rows("launches", "launch_id")["launch_id"])
-    evidence = {"launches": times.index[known]}
+    evidence = {"launches": times.index[known].to_series()}
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
     return _as_replayed(facts, found, gains, around)
 
