@@ -265,8 +265,8 @@ def _first_stored(run: Run, query: Query) -> Listed | None:
         if length(found) >= rows_shown(query):
             break
     for shared, name in sets.items():
-        both = zip(found[shared].cells, found[name].cells, strict=True)
-        words = [shared_text(split_owners(each)) if each else own for each, own in both]
+        cells = zip(found[shared].cells, found[name].cells, strict=True)
+        words = [shared_text(split_owners(each)) if each else own for each, own in cells]
         found[name] = Listing(words, is_text=True)
     return found
 

@@ -19,7 +19,7 @@ from pyprof2.lsp.costs import VALUES, costs_of
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from pyprof2.api.run import Run
@@ -547,7 +547,7 @@ def test_the_editor_has_times_of_a_line_alone_and_no_line_of_several(run: Run) -
     rows = run.rows()
     rows = rows[rows["source"] == f"{SOURCE}:18"]
     at = VALUES.index("time_ns")
-    times = [node["values"][at] for node in own["nodes"] if node["line"] == 17]
+    times = [node["values"][at] or 0 for node in own["nodes"] if node["line"] == 17]
     assert sum(times) == rows["dur_ns"].sum() > 0
 
 
@@ -585,7 +585,7 @@ def test_without_maps_no_kernel_has_the_line_of_another_start_of_it(
     found, truth = compiled(run), compiled(h200)
     assert found["kernel"].tolist() == truth["kernel"].tolist()
 
-    def lines(row: dict[str, Any]) -> set[str]:
+    def lines(row: Mapping[Any, Any]) -> set[str]:
         several = pd.notna(row["shared_source"])
         own = split_owners(str(row["shared_source" if several else "source"]))
         return set() if own == ["nan"] else set(own)

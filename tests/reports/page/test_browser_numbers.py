@@ -323,16 +323,15 @@ def test_kernels_of_several_lines_are_rows_of_their_own_and_found_by_each(
     assert cli.main(words) == 0
     run = pyprof2.load(trace, source_root=str(tmp_path))
 
-    for fragment, by in (("lines", {}), ("layers", {}), ("layers", {"depth": 1})):
+    for fragment, depth in (("lines", None), ("layers", None), ("layers", 1)):
         axis = fragment.removesuffix("s").replace("line", "source")
-        depth = f"&depth={by['depth']}" if by else ""
-        opened = open_page(page, f"page={fragment}{depth}")
+        opened = open_page(page, f"page={fragment}{f'&depth={depth}' if depth else ''}")
         rows = {row[axis]: int(row["time_ns"]) for row in opened.rows()}
-        own = run.profile(by=axis, **by)
+        own = run.profile(by=axis, depth=depth)
         # An owner of nothing alone is no row of the page.
         times = dict(zip(own[axis], own["time_ns"], strict=True))
         assert rows == {name: time for name, time in times.items() if time}
-        assert any("(shared: " in each for each in rows) == (not by)
+        assert any("(shared: " in each for each in rows) == (depth is None)
         assert sum(rows.values()) == run.rows()["dur_ns"].sum()
 
     lines = run.profile(by="source").set_index("source")
