@@ -48,7 +48,10 @@ def whole(text: str) -> str | None:
         return " ".join(words)
     if words[0] not in names():
         return None
-    recording = {"ranks": "job", "compare": "train.json faster.json", "parse": ""}
+    recording = {
+        "ranks": "job", "compare": "train.json faster.json", "parse": "",
+        "report": "train.json --force",  # another command may have written it
+    }  # fmt: skip
     return " ".join(["pyprof2", words[0], recording.get(words[0], "train.json"), *words[1:]])
 
 
