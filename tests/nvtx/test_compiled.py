@@ -89,8 +89,9 @@ def test_flops_lines_and_layers_are_those_of_the_eager_program(name: str, tmp_pa
     has_line = own["source"].notna() | own["shared_source"].notna()
     least = 0.8 if name in LINES_LESS else 0.98
     assert own["dur_ns"][has_line].sum() >= least * own["dur_ns"].sum() > 0
-    # Each kernel that the compiler wrote has a cost.
-    assert set(own["cost_status"][own["kernel"].str.contains("cpp_")]) == {"assumed"}
+    # Each kernel that the compiler wrote has a cost, save some of an older one.
+    statuses = set(own["cost_status"][own["kernel"].str.contains("cpp_")])
+    assert statuses - ({"no_formula"} if OLDER else set()) == {"assumed"}
 
     found: dict[str, Counter[tuple[str, str | None]]] = {
         "source": Counter(), "layer": Counter(),
@@ -126,6 +127,8 @@ def test_flops_lines_and_layers_are_those_of_the_eager_program(name: str, tmp_pa
         if text(part["source"]) is not None
         and text(part["op"]) is not None
         and not any((each, part["source"]) in ran for each in named_alike(part["op"]))
+        # An older compiler makes constants where an op is taken apart.
+        and not (OLDER and part["node"].startswith("full"))
     ]
     assert wrong == []
 
