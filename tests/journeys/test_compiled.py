@@ -24,11 +24,14 @@ def test_the_lines_behind_fused_kernels(walk: Walk) -> None:
     assert "found in their code (4, 100.0 %)" in " ".join(
         walk.text("check", "compiled.pyprof2").split()
     )
-    (number,) = {
-        row["kernel_id"]
-        for row in walk.rows("compiled.pyprof2", "--by", "kernel", "--step", "2")
+    columns = "kernel_id,kernel,source"
+    ((number, source),) = {
+        (row["kernel_id"], row["source"])
+        for row in walk.rows("compiled.pyprof2", "--by", "kernel", "--step", "2", "-c", columns)
         if "cpp_fused_add_native_layer_norm_2" in row["kernel"]
     }
+    assert source.startswith("(shared: ")
+    assert source.endswith("train.py:16, 19)")
     said = walk.text("explain", "compiled.pyprof2", f"kernel:{number}")
     assert "train.py:16: h = self.norm(x)" in said
     assert "train.py:19: return x + self.down(h)" in said
