@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pytest
@@ -15,6 +15,9 @@ from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
 from tests.analysis.summaries.advice.recordings import US, event
 from tests.builders import canonical
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 STEPS: Final = 4
 STEP_US: Final = 10_000
 _LOADER: Final = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -22,12 +25,13 @@ _LOCK: Final = "<built-in method acquire of _thread.lock object at 0x7f00>"
 
 
 def _advised(
-    ops: list[tuple[float, float]], *ranges: tuple[float, float, str, str]
+    ops: Sequence[tuple[float, float] | tuple[float, float, str]],
+    *ranges: tuple[float, float, str, str],
 ) -> tuple[pd.DataFrame, dict[Any, Any]]:
     """Return the findings by rule, and the joint bound, of four equal steps of 10 ms.
 
     Args:
-        ops: start in a step and length of each, in us.
+        ops: start in a step and length of each, in us, and its line.
         *ranges: start and length of each, its name and kind.
     """
     rows: dict[str, list[dict[str, Any]]] = {"ops": [], "ranges": []}
@@ -35,7 +39,10 @@ def _advised(
         at = step * STEP_US
         rows["ranges"].append(event(at, STEP_US, name=f"ProfilerStep#{step}", kind="step"))
         rows["ranges"] += [event(at + s, d, name=n, kind=k) for s, d, n, k in ranges]
-        rows["ops"] += [event(at + s, d, op="aten::mm", source="net.py:5") for s, d in ops]
+        rows["ops"] += [
+            event(at + s, d, op="aten::mm", source=next(iter(line), "net.py:5"))
+            for s, d, *line in ops
+        ]
     rows["trace"] = [{"start_ns": 0, "end_ns": STEPS * STEP_US * US, "profiler": "kineto"}]
     tables = {name: canonical(name, *rows.get(name, [])) for name in {*INPUT, *IDLE_INPUT}}
     times = host_time({name: tables[name].select(IDLE_INPUT[name]) for name in IDLE_INPUT})
@@ -66,6 +73,14 @@ def test_a_rule_names_the_time_at_stake(
     others.remove(slug)
     assert "fires" not in set(found.loc[others, "status"])
     assert bound["window_ns"] == STEPS * STEP_US * US
+
+
+def test_waiting_for_data_is_of_the_line_that_it_ends_at() -> None:
+    loads: list[Any] = [(3000, 10, "data.py:11"), (3100, 90, "train.py:15"), (3200, 6800)]
+    found, _ = _advised(loads, (0, 3200, _LOADER, "annotation"))
+
+    row = found.loc["data-loading"]
+    assert (row["source"], row["at_stake_hi_ns"]) == ("data.py:11", STEPS * 3200 * US)
 
 
 def test_long_ops_have_no_time_that_can_be_named() -> None:
