@@ -1,15 +1,15 @@
 """Take the pictures of a report that the documentation shows: `make pictures`.
 
 They are of recordings that are made here, of two ranks in training on GPUs, of a job of eight and
-at three batch sizes, and of the two that come with pyprof2; in `docs/pictures`, as WebP. Chromium
-is needed, and playwright.
+at three batch sizes, and of the two that come with pyprof2; as WebP. Chromium is needed, and
+playwright.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -143,4 +143,6 @@ def take(
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=PICTURES, help="%(default)s")
+    main(parser.parse_args().folder)
