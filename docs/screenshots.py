@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
