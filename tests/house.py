@@ -12,6 +12,7 @@ import re
 import statistics
 import tokenize
 from collections import Counter, defaultdict
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -58,8 +59,7 @@ def source_files() -> dict[Path, str]:
 
 def figures(texts: dict[Path, str]) -> Figures:
     """Count the source."""
-    trees = {path: ast.parse(text) for path, text in texts.items()}
-    functions = [n for tree in trees.values() for n in ast.walk(tree) if isinstance(n, Function)]
+    functions = [n for text in texts.values() for n in _nodes(text) if isinstance(n, Function)]
     lengths = sorted(map(_body_length, functions))
     lines = [text.count("\n") for text in texts.values()]
     once = functions_used_once(texts)
@@ -86,7 +86,7 @@ def functions_used_once(texts: dict[Path, str]) -> list[Function]:
     words = Counter(chain.from_iterable(map(_WORD.findall, texts.values())))
     found = defaultdict(list)
     for text in texts.values():
-        for node in ast.walk(ast.parse(text)):
+        for node in _nodes(text):
             if isinstance(node, Function):
                 found[node.name].append(node)
     return [
@@ -101,9 +101,14 @@ def repeated_classes(texts: dict[Path, str]) -> dict[str, int]:
     files = Counter(
         name
         for text in texts.values()
-        for name in {n.name for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)}
+        for name in {n.name for n in _nodes(text) if isinstance(n, ast.ClassDef)}
     )
     return {name: count for name, count in sorted(files.items()) if count > 1}
+
+
+@cache
+def _nodes(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
 
 
 def _has_docstring(node: Function | ast.Module | ast.ClassDef) -> bool:
@@ -123,7 +128,7 @@ def _code_lines(text: str) -> int:
         if token.type not in _NOT_CODE
         for line in range(token.start[0], token.end[0] + 1)
     }
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         if isinstance(node, Function | ast.Module | ast.ClassDef) and _has_docstring(node):
             code -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))  # type: ignore[operator]
     return len(code)

@@ -95,7 +95,10 @@ def data_loading(facts: RankFacts) -> RuleFinding | None:
     The time moves to other processes, so it need not all be won: copies and ops of the host are
     slower beside busy workers.
     """
-    idle = _to_the_line_after(facts.idle_of("data_loading", columns=_OF_IDLE))
+    idle = facts.idle_of("data_loading", columns=_OF_IDLE)
+    # A loader is silent while it reads a file: the ops after it in one wait say for which line.
+    wait = (idle["start_ns"] != (idle["start_ns"] + idle["time_ns"]).shift()).cumsum()
+    idle = idle.assign(source=idle["source"].groupby(wait).bfill())
     loads = facts.rows("ranges", "loads")["loads"].to_numpy(bool)
     ranges = facts.rows("ranges", *_RANGES, where=loads)
     ops = facts.rows("ops", *_OPS, where=facts.named("ops", "op", _LOADER))
@@ -453,20 +456,6 @@ def _host_found(
     return RuleFinding(
         text, hi_ns, lo_ns, expected_ns, limit, evidence, top_line(idle), removed=removed
     )
-
-
-def _to_the_line_after(idle: pd.DataFrame) -> pd.DataFrame:
-    """Return idle time where what has no line has that of the next op in the same wait.
-
-    A loader is silent while it reads a file; the few ops after it say for which line it read.
-    Without this the line of the finding would be that of some microseconds out of all of it.
-
-    Args:
-        idle: rows of one cause, in order of their gap and time.
-    """
-    end_ns = idle["start_ns"] + idle["time_ns"]
-    wait = (idle["start_ns"] != end_ns.shift()).cumsum()
-    return idle.assign(source=idle["source"].groupby(wait).bfill())
 
 
 def moved(idle: pd.DataFrame, text: str, evidence: dict[str, pd.Series]) -> RuleFinding:
