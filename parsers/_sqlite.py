@@ -8,6 +8,7 @@ with the path.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -92,8 +93,9 @@ class Database:
     """
 
     def __init__(self, path: Path, shown_as: Path | None = None) -> None:
-        self.path = path
         self.shown_as = shown_as or path
+        # SQLite keeps its log beside the file itself, not beside a link to it.
+        self.path = path = Path(os.path.realpath(path)) if path.is_symlink() else path
         self._copy = _copy_with_log(path)
         self._uri = _read_only_uri(Path(self._copy.name, path.name) if self._copy else path)
         self._engine = sa.create_engine(
@@ -237,7 +239,7 @@ class Database:
         wanted = {name: kind for name, kind in columns.items() if name in there}
         if not wanted:
             return
-        done = 0
+        done, read = 0, None
         try:
             read = yield from self._plain_rows(table, wanted, columns)
             if read is None:
@@ -246,13 +248,14 @@ class Database:
             self._refuse_large(table, [name for name in wanted if wanted[name] == "text"])
             if self._has_odd_start(table, [name for name in wanted if wanted[name] == "int"]):
                 raise pa.ArrowTypeError(_ODD)
-            for batch in self._stream(_select(table, wanted, done), wanted):
+            for batch in self._stream(_select(table, wanted, done, by_row=bool(read)), wanted):
                 yield _complete(batch, columns)
                 done += batch.num_rows
         except _DRIVER_ERRORS:
             # A value that is not what its column was until then: read on, a type test for each.
             try:
-                for batch in self._stream(_select(table, wanted, done, guarded=True), wanted):
+                query = _select(table, wanted, done, by_row=bool(read), guarded=True)
+                for batch in self._stream(query, wanted):
                     yield _complete(batch, columns)
             except _DRIVER_ERRORS as error:
                 raise self._trouble(error) from error
@@ -396,9 +399,17 @@ def _read_only_uri(path: Path) -> str:
 
 
 def _select(
-    table: str, wanted: Mapping[str, ColumnType], first: int = 0, *, guarded: bool = False
+    table: str,
+    wanted: Mapping[str, ColumnType],
+    first: int = 0,
+    *,
+    by_row: bool = False,
+    guarded: bool = False,
 ) -> sa.Select[Any]:
-    """Return the query of some columns from a row on; with a test of every value's type or not."""
+    """Return the query of some columns from a row on; with a test of every value's type or not.
+
+    Where an index has all of the columns, SQLite goes by its order but `by_row`.
+    """
     source = sa.table(table, *(sa.column(name) for name in wanted))
     values: list[sa.ColumnElement[Any]] = []
     for name, kind in wanted.items():
@@ -412,6 +423,8 @@ def _select(
             is_number = sa.func.typeof(column).in_(["integer", "real"])
             values.append(sa.case((is_number, sa.cast(column, sa.Integer))).label(name))
     query = sa.select(*values).select_from(source)
+    if by_row:
+        query = query.order_by(sa.column("_rowid_"))
     # SQLite has no OFFSET without LIMIT; -1 is none.
     return query.limit(-1).offset(first) if first else query
 

@@ -344,8 +344,9 @@ def _same_starts(logged: _Logged) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name, nodes in repeated_fragments(logged.code).items():
-        own = [key for key in logged.stacks if key.rpartition(":")[0] == name]
-        if len({tuple(logged.stacks[key]) for key in own}) == 1:
+        own = [key for key in logged.numbered if key.rpartition(":")[0] == name]
+        stacks = {tuple(logged.stacks.get(key, ())) for key in own}
+        if len(stacks) == 1 and () not in stacks:
             found |= {key: list(nodes) for key in own}
     return found
 

@@ -271,10 +271,10 @@ def _write_rank_of_job(
     """Write what all ranks together say of one; of many ranks also what they are compared by."""
     write_table(folder, "clocks", rank, [as_table(CLOCKS, clock)])
     tables = RankTables(folder, rank)
+    own = tables.read("collectives")
     if len(members):
-        own = tables.read("collectives")
         write_table(folder, "collectives", rank, [with_found(own, members)])
-        members = with_kernels(members, own)
+    members = with_kernels(members, own)
     frames = {"parts": PARTS.empty(), "segments": SEGMENTS.empty()}
     if many:
         frames = {

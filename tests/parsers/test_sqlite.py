@@ -106,6 +106,18 @@ def test_a_log_that_is_not_merged_is_read_with_the_file(tmp_path: Path) -> None:
         assert read(path) == [1, 2]
 
 
+def test_a_log_that_is_not_merged_is_read_through_a_link_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.sqlite", 1, script="PRAGMA journal_mode = wal;")
+    link = tmp_path / "here" / "y.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("INSERT INTO t (x) VALUES (2)")
+        other.commit()
+
+        assert read(link) == [1, 2]
+
+
 def test_how_many_rows_there_are_about_is_the_number_of_the_last(tmp_path: Path) -> None:
     script = (
         "CREATE TABLE u (x INTEGER); INSERT INTO u (rowid) VALUES (-7);"

@@ -157,6 +157,19 @@ def test_the_rows_before_the_first_odd_page_are_not_read_again(
     assert "OFFSET" in by_sqlite[0]
 
 
+@pytest.mark.parametrize("last", [(7, 0, "y" * 9000, 7), (1.5, 0, "y", 7)])
+def test_the_rows_after_an_odd_page_are_those_after_it_whatever_the_order_of_an_index(
+    tmp_path: Path, by_sqlite: list[str], last: tuple[Any, ...]
+) -> None:
+    plain = [(60_000 - number, None, "x" * 150, number) for number in range(60_000)]
+    path = write(tmp_path / "x.sqlite", [*plain, last], "CREATE INDEX i ON t (a, text, b)")
+
+    found = rows_of(path)
+
+    assert found == [(a, text, b) for a, _, text, b in [*plain, (int(last[0]), *last[1:])]]
+    assert "OFFSET" in by_sqlite[0]
+
+
 def test_nobody_writes_while_pages_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "x.sqlite", plain_rows(100))
     with Database(path) as database:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from pyprof2.cli import main
 from pyprof2.pipeline import many_ranks
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import kernel, launch, load_events, op
+from tests.synthetic_trace import synthetic_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +106,18 @@ def test_segments_say_what_one_graph_says(
     halved = [r.what_if(transfers=0.5).drop(columns="note") for r in (by_segments, whole)]
     names = ["gain_ns", "lo_ns", "hi_ns", "window_ns", "model_error_pct"]
     assert halved[0][names].equals(halved[1][names])
+
+
+@pytest.mark.usefixtures("few")
+def test_ranks_that_share_no_collective_are_read(tmp_path: Path) -> None:
+    for rank in range(3):
+        trace = synthetic_trace() | {"distributedInfo": {"rank": rank, "world_size": 3}}
+        (tmp_path / f"{rank}.json").write_text(json.dumps(trace))
+
+    found = load(parse(tmp_path, tmp_path / "job.pyprof2")).ranks
+
+    assert found.is_large
+    assert found.stragglers.empty
 
 
 @pytest.mark.usefixtures("few")
