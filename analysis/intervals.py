@@ -425,3 +425,15 @@ def nearest_marked(parent: Int, marked: Bool) -> Int:
         found[todo] = found[found[todo]]
         todo = todo[found[todo] >= 0]
     return found
+
+
+def holds_marked(parent: Int, marked: Bool) -> Bool:
+    """Return which rows are an ancestor of a marked one."""
+    found, above = np.zeros(len(parent), bool), parent.copy()
+    todo = np.flatnonzero(above >= 0)
+    while len(todo):
+        # What is told of so far is below by less than a jump; with each round these double.
+        found[above[todo[(found | marked)[todo]]]] = True
+        above[todo] = above[above[todo]]
+        todo = todo[above[todo] >= 0]
+    return found

@@ -19,6 +19,7 @@ import numpy as np
 from pyprof2.analysis.categories import MATRIX_WORK, OTHER
 from pyprof2.analysis.costs import Cost, Estimate, category_of, estimate, is_composite, is_view
 from pyprof2.analysis.costs.evidence import needed_clues, put_together
+from pyprof2.analysis.intervals import holds_marked, nearest_marked
 from pyprof2.columns import distinct, lookup
 from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall
@@ -238,23 +239,16 @@ def _owners(ops: Ops, which: Int, estimates: list[Estimate]) -> Int:
     usable = np.array([e.cost is not None for e in estimates] or [False])[which]
     view = np.array([is_view(text) for text in ops.names] or [False])[ops.name]
     composite = np.array([is_composite(text) for text in ops.names] or [False])[ops.name]
-    by_depth = np.argsort(ops.depth, kind="stable")
-    levels = np.split(by_depth, np.cumsum(np.bincount(ops.depth)))[:-1]
     multiplies = np.array([e.category in MATRIX_WORK for e in estimates] or [False])[which]
     does_work = usable & ~view & ~composite
-    inside, products = np.zeros((2, len(ops)), bool)
-    for rows in levels[:0:-1]:
-        for found, counts in ((inside, does_work), (products, does_work & multiplies)):
-            counted = rows[(counts | found)[rows]]
-            found[ops.parent[counted]] = True
+    inside, products = (
+        holds_marked(ops.parent, marked) for marked in (does_work, does_work & multiplies)
+    )
     # A view that does work all the same, because it had to copy, calls others to do it; what only
     # copies inside of a product has not multiplied.
     accounts = usable & (~(composite | view) | ~np.where(multiplies, products, inside))
-    owner = np.where(accounts, np.arange(len(ops)), -1)
-    for rows in levels[1:]:
-        above = owner[ops.parent[rows]]
-        owner[rows] = np.where(above >= 0, above, owner[rows])
-    return owner
+    within = lookup(nearest_marked(ops.parent, accounts), ops.parent, -1)
+    return nearest_marked(ops.parent, accounts & (within < 0))
 
 
 def share(total: Int, group: Int, weight: Int) -> Int:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyprof2.analysis.intervals import (
     Nest,
     depths,
+    holds_marked,
     innermost_time,
     last_not_after,
     nearest_marked,
@@ -287,6 +288,19 @@ def test_the_nearest_marked_is_the_row_itself_or_the_first_ancestor(
     for row in range(len(parent)):
         candidates = [at for at in [row, *ancestors(parent, row)] if marked[at]]
         assert found[row] == (candidates[0] if candidates else -1)
+
+
+@given(forests().flatmap(lambda p: st.tuples(st.just(p), st.lists(
+    st.booleans(), min_size=len(p), max_size=len(p)))))  # fmt: skip
+def test_a_row_holds_a_marked_one_where_it_is_an_ancestor_of_one(
+    case: tuple[list[int], list[bool]],
+) -> None:
+    parent, marked = case
+
+    found = holds_marked(np.array(parent, np.int64), np.array(marked, bool))
+
+    above = {at for row in range(len(parent)) if marked[row] for at in ancestors(parent, row)}
+    assert found.tolist() == [row in above for row in range(len(parent))]
 
 
 @given(ANY_SPANS, st.lists(st.tuples(st.integers(-2, 20), st.integers(0, 8)), max_size=6))
