@@ -159,8 +159,8 @@ def _give_layers(nodes: Sequence[_NotedNode]) -> None:
     multiplies with is transposed for it alone, on the same line.
     """
     known = {node.name: node for node in nodes}
-    for node in nodes:
-        # One of several results is noted with the line of their op.
+    for node in reversed(nodes):
+        # One of several results is noted with the line of their op; so is one of one of them.
         several = known.get(node.inputs[0]) if node.inputs else None
         if several is not None and node.frames and not several.frames and node.target == "getitem":
             several.frames, several.module, several.layer = node.frames, node.module, node.layer

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyprof2.recording import CodeLaunch, CompiledGraph
 
@@ -161,16 +161,22 @@ def _called_node(graph: CompiledGraph, launch: CodeLaunch, alone: Mapping[str, s
     if launch.listed is None:
         # Each of several results has a buffer, and so has the call.
         held = {graph.buffers.get(name, "") for name in launch.writes or ()} & graph.nodes.keys()
-        own = [name for name in held if graph.nodes[name].op == launch.name]
+        own = _calls_op(graph, held, launch.name)
         return own[0] if len(own) == 1 else alone.get(launch.name)
     listed = [name for name in launch.listed or () if name in graph.nodes]
-    same = [name for name in listed if graph.nodes[name].op == launch.name]
-    # A call that keeps the state of random numbers is a node around the op.
-    same = same or [name for name in listed if graph.nodes[name].op.endswith("with_rng_state")]
-    same = same or [name for name in listed if graph.nodes[name].op.endswith("save_rng_state")]
+    same = _calls_op(graph, listed, launch.name)
     if len(same) == 1:
         return same[0]
     return listed[0] if len(listed) == 1 else None
+
+
+def _calls_op(graph: CompiledGraph, names: Collection[str], op: str) -> list[str]:
+    """Return which of some nodes are calls of an op."""
+    same = [name for name in names if graph.nodes[name].op == op]
+    # A call that keeps the state of random numbers is a node around the op.
+    for around in ("with_rng_state", "save_rng_state"):
+        same = same or [name for name in names if graph.nodes[name].op.endswith(around)]
+    return same
 
 
 def _results(graph: CompiledGraph, launch: CodeLaunch, called: str | None) -> list[str]:

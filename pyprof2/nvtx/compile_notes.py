@@ -42,6 +42,7 @@ _CALLS: Final = frozenset(
     for name in ("_call_impl", "_wrapped_call_impl")
     if hasattr(Module, name)
 )
+_TAG: Final = "partitioner_tag"
 GRAPHS_AT_MOST: Final = 10_000
 """Nothing is noted of more graphs: a program that compiles so often is no training."""
 
@@ -106,6 +107,7 @@ class CompileNotes:
             from torch._inductor import compile_fx
             from torch._inductor.graph import GraphLowering
 
+            replace(compile_fx, "_recursive_joint_graph_passes", _tagged, self._undo)
             replace(GraphLowering, "codegen", self._generated, self._undo)
             replace(compile_fx, "fx_codegen_and_compile", self._compiled, self._undo)
             replace(compile_fx, "_compile_fx_inner", self._finished, self._undo)
@@ -325,9 +327,21 @@ def _target(target: Any) -> str:
     return target if isinstance(target, str) else str(getattr(target, "__name__", target))
 
 
+def _tagged(pass_: Callable[..., Any], gm: Any, *args: Any, **kwargs: Any) -> Any:
+    """Tag the nodes of forward, before they are run again in backward; newer torch has done so."""
+    with contextlib.suppress(Exception):
+        own = [node for node in gm.graph.nodes if node.op == "call_function"]
+        tags = {node.meta.get(_TAG) for node in own}
+        # All that backward made has its tag. What passes make gets the tag of what it replaces.
+        if "is_backward" in tags and "is_forward" not in tags:
+            for node in own:
+                node.meta.setdefault(_TAG, "is_forward")
+    return pass_(gm, *args, **kwargs)
+
+
 def _is_backward(meta: dict[str, Any]) -> bool | None:
     """Return whether a node is of backward; None where nothing says so."""
-    tag = meta.get("partitioner_tag")
+    tag = meta.get(_TAG)
     if tag in ("is_forward", "is_backward", "must_be_in_backward"):
         return bool(tag != "is_forward")
     return None

@@ -326,6 +326,26 @@ def test_calls_of_graphs_are_ranges_with_their_key_where_torch_makes_none() -> N
     assert names.count("## Call CompiledFxGraph pyprof2-1-0 ##") == 1
 
 
+def test_what_is_of_forward_is_tagged_before_backward_runs_it_again() -> None:
+    """Newer torch says it itself; where backward is not said either, nothing is known."""
+
+    def tags(*given: str | None) -> list[str | None]:
+        graph = torch.fx.Graph()
+        nodes = [graph.placeholder("x")]
+        for each in given:
+            nodes.append(graph.call_function(torch.neg, (nodes[-1],)))
+            if each is not None:
+                nodes[-1].meta["partitioner_tag"] = each
+        module = torch.fx.GraphModule(nn.Module(), graph)
+        assert compile_notes._tagged(lambda gm, more: (gm, more), module, 1) == (module, 1)
+        assert "partitioner_tag" not in nodes[0].meta
+        return [node.meta.get("partitioner_tag") for node in nodes[1:]]
+
+    assert tags(None, "is_backward", None) == ["is_forward", "is_backward", "is_forward"]
+    assert tags(None, "must_be_in_backward") == [None, "must_be_in_backward"]
+    assert tags("is_forward", None, "is_backward") == ["is_forward", None, "is_backward"]
+
+
 @pytest.mark.skipif(OLDER, reason="torch before 2.9 makes none")
 def test_torch_that_makes_these_ranges_itself_makes_them_alone() -> None:
     from torch._inductor.output_code import CompiledFxGraph

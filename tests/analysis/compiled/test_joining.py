@@ -191,6 +191,20 @@ def test_without_a_list_a_call_of_several_results_is_the_node_of_its_buffer() ->
     assert found == [("mul",), (), ("sum",), (), ("exp",)]
 
 
+def test_without_a_list_a_call_that_keeps_the_state_of_random_numbers_is_its_op() -> None:
+    """As attention in a checkpoint, in torch 2.6."""
+    saved = [f"run_and_save_rng_state{end}" for end in ("", "_1")]
+    nodes = {name: CodeNode("run_and_save_rng_state") for name in saved}
+    launches = (
+        CodeLaunch("aten::attention", None, ("buf0", "buf1")),
+        CodeLaunch("aten::attention", None, ("buf2", "buf3")),
+    )
+    buffers = {"buf0": saved[1], "buf1": "getitem", "buf2": saved[0], "buf3": "getitem_1"}
+    graph = CompiledGraph("k", nodes=nodes, launches=launches, buffers=buffers)
+
+    assert worked_on(graph) == [((saved[1],), "computed"), ((saved[0],), "computed")]
+
+
 def test_without_a_list_a_kernel_runs_what_is_copied_to_an_input() -> None:
     """As the running mean of a batch norm."""
     nodes = {
