@@ -383,14 +383,22 @@ class Asked:
         scope = self._catalog.scope(Marker("layer", recompute=True, **layer._asdict()))
         return self.number_of(scope)
 
-    def record(self, text: str, token: int) -> None:
-        """Follow a range of torch.profiler that the program opens; `leave` ends it."""
+    def record(self, text: str) -> tuple[int, int | str | None, bool] | None:
+        """Return what a range of torch.profiler is that the program opens; None: nothing is marked.
+
+        A scope; or, with a message, a text in the same; and whether the next one is the same.
+        """
+        session = self._session
         if text.startswith(OWN_RECORDS):
-            return
-        if not self._session.notes_rows:
-            self._session.enter_record(token, text)
-        elif (scope := self._session.optimizer_scope(text)) is not None:
-            self._session.enter(token, scope)
+            return None
+        if (scope := session.optimizer_scope(text)) is not None:
+            return self.number_of(scope), None, True
+        if session.notes_rows or session.messages is None:
+            return None
+        message = session.messages.next_of_text(text)
+        if type(message) is Copied:
+            return 0, message.text, session.messages.is_full
+        return 0, message, True
 
     def places_of(self, sites: Iterable[int]) -> list[OpPlace | None]:
         """Return where the ops of sites are called; None: the profiler knows it as well."""
