@@ -312,8 +312,7 @@ class Records {
 
 struct Scope { // a layer, an optimizer's step, a text of the user's own, that is open
   uint64_t token;
-  void* frame; // of the wrapper that calls a module
-  void* activation; // the same, as it lies in memory
+  void* activation; // of the wrapper that calls a module
   uint32_t place; // from where it is called
   uint32_t ranges; // that were opened
   uint32_t outer;
@@ -395,6 +394,11 @@ struct ScopeInfo {
   Texts texts;
 };
 
+struct ModuleInfo { // of a module that was called
+  Held layer; // as Python knows it by the module's id, as long as it has this one
+  uint32_t forward, recompute; // scopes
+};
+
 struct Record { // what a range of torch.profiler is: a scope; or, with a message, in the same
   uint32_t scope = kUnknown;
   Message message;
@@ -411,6 +415,9 @@ struct Session {
   Table<Texts> lines;
   std::unordered_map<PyCodeObject*, int> codes;
   std::unordered_map<std::string, Record> records;
+  Table<ModuleInfo> modules; // by their ids
+  Held layers; // of modules, by their ids
+  bool follows = true; // modules; else Python does
   Held function_apply, engine_run;
 };
 std::atomic<bool> g_on{false};
@@ -588,11 +595,44 @@ class Walk {
   PyCodeObject* code_ = nullptr;
 };
 
+/* Return the frame that runs, or one further out, as an object. */
+Held frame_object(int skipped) {
+  Held frame(Py_XNewRef((PyObject*)PyEval_GetFrame()));
+  while (frame && skipped--) frame = Held((PyObject*)PyFrame_GetBack((PyFrameObject*)frame.get()));
+  return frame;
+}
+
 bool runs_under(PyObject* code) {
   for (Walk walk(PyEval_GetFrame()); walk.frame(); walk.next())
     if ((PyObject*)walk.code() == code) return true;
   return false;
 }
+
+#ifdef OBSERVER_HAS_FRAMES
+using Frame = _PyInterpreterFrame;
+#if PY_VERSION_HEX >= 0x030D0000
+Frame* frame_of(PyThreadState* state) { return state->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_executable; }
+void* instruction_of(const Frame* frame) { return frame->instr_ptr; }
+#else
+Frame* frame_of(PyThreadState* state) { return state->cframe->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_code; }
+void* instruction_of(const Frame* frame) { return frame->prev_instr; }
+#endif
+
+/* Return the frame that runs, or one further out. */
+Frame* frame_of(PyThreadState* state, int skipped) {
+  Frame* frame = frame_of(state);
+  while (frame && (_PyFrame_IsIncomplete(frame) || skipped--)) frame = frame->previous;
+  return frame;
+}
+/* Return what tells a call of a function from all others that run, where only that is asked. */
+void* activation_of(PyFrameObject* frame) { return ((_frame*)frame)->f_frame; }
+void* activation_of(int skipped) { return frame_of(PyThreadState_Get(), skipped); }
+#else
+void* activation_of(PyFrameObject* frame) { return frame; }
+void* activation_of(int skipped) { return frame_object(skipped).get(); }
+#endif
 
 /* Return from where a call is made, out from a frame to the call of a module, or to the own code. */
 uint32_t place_from(PyFrameObject* start, const Thread& s) {
@@ -610,7 +650,7 @@ uint32_t place_from(PyFrameObject* start, const Thread& s) {
       return as_number(ask("place", "(O)", (PyObject*)start));
     } else if (kind == kModuleCall) {
       for (size_t at = s.scopes.size(); at-- && !stop;)
-        if (s.scopes[at].frame == walk.frame()) {
+        if (s.scopes[at].activation == activation_of(walk.frame())) {
           outer = s.scopes[at].place;
           stop = true;
         }
@@ -626,25 +666,14 @@ uint32_t place_from(PyFrameObject* start, const Thread& s) {
 }
 
 #ifdef OBSERVER_HAS_FRAMES
-using Frame = _PyInterpreterFrame;
-#if PY_VERSION_HEX >= 0x030D0000
-Frame* frame_of(PyThreadState* state) { return state->current_frame; }
-void* code_of(const Frame* frame) { return frame->f_executable; }
-void* instruction_of(const Frame* frame) { return frame->instr_ptr; }
-#else
-Frame* frame_of(PyThreadState* state) { return state->cframe->current_frame; }
-void* code_of(const Frame* frame) { return frame->f_code; }
-void* instruction_of(const Frame* frame) { return frame->prev_instr; }
-#endif
-
 /* Return what the place of a call is known by on this thread; 0: it has to be looked for.
 
    A thread's own frames stay as they are while it is in an op, whoever has the GIL; and the codes
    that are known are held. To take the GIL for every op, and to have Python make an object of every
    frame, would cost more than all the rest. */
-uint64_t key_of_place(PyThreadState* state, Thread& s) {
+uint64_t key_of_place(PyThreadState* state, Thread& s, int skipped) {
   uint64_t key = 7;
-  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+  for (Frame* frame = frame_of(state, skipped); frame; frame = frame->previous) {
     if (_PyFrame_IsIncomplete(frame)) continue;
     const int* kind = s.kinds.find((uint64_t)code_of(frame));
     if (!kind || *kind == kCompiled) return 0;
@@ -658,36 +687,35 @@ uint64_t key_of_place(PyThreadState* state, Thread& s) {
 }
 
 /* Take over what the session knows of the codes around this call; under the GIL. */
-void learn_kinds(PyThreadState* state, Thread& s) {
-  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+void learn_kinds(PyThreadState* state, Thread& s, int skipped) {
+  for (Frame* frame = frame_of(state, skipped); frame; frame = frame->previous) {
     if (_PyFrame_IsIncomplete(frame)) continue;
     auto found = g.codes.find((PyCodeObject*)code_of(frame));
     if (found == g.codes.end()) return;
     s.kinds[(uint64_t)code_of(frame)] = found->second;
   }
 }
-void* activation_of(PyObject* frame) {
-  return frame ? ((_frame*)frame)->f_frame : nullptr;
-}
 #else
-uint64_t key_of_place(PyThreadState*, Thread&) { return 0; }
-void learn_kinds(PyThreadState*, Thread&) {}
-void* activation_of(PyObject*) { return nullptr; }
+uint64_t key_of_place(PyThreadState*, Thread&, int) { return 0; }
+void learn_kinds(PyThreadState*, Thread&, int) {}
 #endif
 
-uint32_t place_of_op(Thread& s) {
+/* Return the place of a call by the frame that runs, or by one further out. */
+uint32_t place_of_call(Thread& s, int skipped = 0) {
   PyThreadState* state = g.flags & kSource ? PyGILState_GetThisThreadState() : nullptr;
   if (!state) return kUnknown;
-  uint64_t key = key_of_place(state, s);
+  uint64_t key = key_of_place(state, s, skipped);
   if (const uint32_t* found = key ? s.places.find(key) : nullptr) return *found;
   Python python;
+  bool was_busy = s.busy;
   s.busy = true;
   uint64_t epoch = g_epoch.load();
-  uint32_t place = place_from(PyEval_GetFrame(), s);
-  s.busy = false;
+  Held start = frame_object(skipped);
+  uint32_t place = place_from((PyFrameObject*)start.get(), s);
+  s.busy = was_busy;
   if (epoch != g_epoch.load()) return place;
-  learn_kinds(state, s);
-  if ((key = key_of_place(state, s)) != 0) {
+  learn_kinds(state, s, skipped);
+  if ((key = key_of_place(state, s, skipped)) != 0) {
     if (s.places.size() > kCallsAtMost) s.places.clear();
     s.places[key] = place;
   }
@@ -1094,14 +1122,15 @@ void note_call(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
   Way way;
   uint32_t scope = scope_of(s, &way);
   bool is_forward = way == kForward;
-  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
+  uint32_t place = is_forward ? place_of_call(s) : kUnknown;
   note_row(s, fn, site_of(s, op, way, is_forward ? scope : s.node.forward, place));
 }
 
 /* Note where an autograd function is called, or what torch.compile made. */
 void note_range(Thread& s, const at::RecordFunction& fn) {
   static thread_local std::unordered_map<std::string, std::unique_ptr<OpInfo>> known;
-  if (!PyGILState_GetThisThreadState() || is_traced()) return;
+  // What begins with a brace is a mark of our own.
+  if (*fn.name() == '{' || !PyGILState_GetThisThreadState() || is_traced()) return;
   auto found = known.find(fn.name());
   if (found == known.end()) {
     if (known.size() >= kRangesAtMost) return; // names that are made up as the program runs
@@ -1142,7 +1171,7 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, OpInfo& op, const Inp
   bool with_grad = at::GradMode::is_enabled();
   int64_t next = (int64_t)at::sequence_number::peek();
   bool is_forward = way == kForward;
-  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
+  uint32_t place = is_forward ? place_of_call(s) : kUnknown;
   if (is_forward && with_grad) fill_gap(s, scope, place, next);
   Site& site = site_of(s, op, way, is_forward ? scope : s.node.forward, place, &open.site);
   if (g.flags & kRows) note_row(s, fn, site);
@@ -1201,7 +1230,7 @@ void begin_op(Thread& s, const at::RecordFunction& fn, OpInfo& op) {
       open.first = (int64_t)at::sequence_number::peek();
       Way way;
       uint32_t scope = scope_of(s, &way);
-      open.forward = site_of(s, op, way, scope, place_of_op(s)).forward;
+      open.forward = site_of(s, op, way, scope, place_of_call(s)).forward;
       open.payload = kNoNumber;
     }
     return;
@@ -1483,11 +1512,11 @@ void observe() {
   g_with_ids = with_ids;
 }
 
-/* start(asked, push, pop, domain, flags, function_apply, engine_run): begin a session. */
+/* start(asked, layers, push, pop, domain, flags, function_apply, engine_run): begin a session. */
 PyObject* py_start(PyObject*, PyObject* args) {
-  PyObject *asked, *push, *pop, *domain, *apply, *run;
+  PyObject *asked, *layers, *push, *pop, *domain, *apply, *run;
   unsigned flags;
-  if (!PyArg_ParseTuple(args, "OOOOIOO", &asked, &push, &pop, &domain, &flags, &apply, &run)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OO!OOOIOO", &asked, &PyDict_Type, &layers, &push, &pop, &domain, &flags, &apply, &run)) return nullptr;
   g.is_native = push == Py_None;
   g.asked = Held(Py_NewRef(asked));
   g.push = g.is_native ? Held() : Held(Py_NewRef(push));
@@ -1503,6 +1532,9 @@ PyObject* py_start(PyObject*, PyObject* args) {
   g.codes.clear();
   g_numbers = 0;
   g.records.clear();
+  g.modules.clear();
+  g.layers = Held(Py_NewRef(layers));
+  g.follows = true;
   change_state(g_epoch);
   change_state(g_session);
   this_thread(); // it is the first
@@ -1514,6 +1546,12 @@ PyObject* py_note_rows(PyObject*, PyObject* on) {
   g.flags = PyObject_IsTrue(on) ? g.flags | kRows : g.flags & ~kRows;
   g.records.clear();
   observe();
+  Py_RETURN_NONE;
+}
+
+/* follow(on): know modules, or leave them all to Python. */
+PyObject* py_follow(PyObject*, PyObject* on) {
+  g.follows = PyObject_IsTrue(on) != 0;
   Py_RETURN_NONE;
 }
 
@@ -1544,6 +1582,7 @@ PyObject* py_stop(PyObject*, PyObject* forked) {
     g_registered = false;
   }
   g.asked = Held();
+  g.modules.clear();
   Py_RETURN_NONE;
 }
 
@@ -1597,8 +1636,8 @@ uint32_t open_line(Records* records, uint32_t place, bool recompute) {
 }
 
 Scope& open_scope(Thread& s, uint64_t token, uint32_t ranges, Records records) {
-  s.scopes.push_back(Scope{token, nullptr, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer,
-                           s.in_node, s.task, s.node, std::move(records)});
+  s.scopes.push_back(Scope{token, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer, s.in_node,
+                           s.task, s.node, std::move(records)});
   return s.scopes.back();
 }
 void go_into(Thread& s, uint32_t scope) {
@@ -1647,21 +1686,28 @@ void begin_record(Thread& s, const at::RecordFunction& fn) {
   open_known(s, (uint64_t)(uintptr_t)&fn, record.scope, record.message);
 }
 
-/* enter_module(token, forward, recompute): from what the wrapper calls, whose frame is the next. */
+/* know_module(module, layer, forward, recompute): what `enter_module` asks for. */
+PyObject* py_know_module(PyObject*, PyObject* args) {
+  PyObject *module, *layer;
+  unsigned forward, recompute;
+  if (!PyArg_ParseTuple(args, "OOII", &module, &layer, &forward, &recompute)) return nullptr;
+  if (g.modules.size() > kCallsAtMost) g.modules.clear();
+  g.modules[(uint64_t)module] = ModuleInfo{Held(Py_NewRef(layer)), forward, recompute};
+  Py_RETURN_NONE;
+}
+
+/* enter_module(module, skipped=0) -> whether it did, as it knows it: from the wrapper that calls it,
+   whose frame runs, or is one further out. */
 PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 3) {
-    PyErr_SetString(PyExc_TypeError, "enter_module takes three arguments");
-    return nullptr;
-  }
+  int skipped = count > 1 ? (int)PyLong_AsLong(args[1]) : 0;
+  ModuleInfo* module = count && g.follows ? g.modules.find((uint64_t)args[0]) : nullptr;
+  Held id(module ? PyLong_FromVoidPtr(args[0]) : nullptr);
+  if (!id || PyDict_GetItemWithError(g.layers.get(), id.get()) != module->layer.get()) Py_RETURN_FALSE;
   Thread& s = this_thread();
   s.last = Node{};
   bool recompute = torch::autograd::get_current_graph_task_id() != -1;
-  uint64_t token = PyLong_AsUnsignedLongLong(args[0]);
-  uint32_t scope = (uint32_t)PyLong_AsUnsignedLong(args[recompute ? 2 : 1]);
-  if (PyErr_Occurred()) return nullptr;
-  Held wrapper((PyObject*)PyFrame_GetBack(PyEval_GetFrame()));
-  Held caller(wrapper ? (PyObject*)PyFrame_GetBack((PyFrameObject*)wrapper.get()) : nullptr);
-  uint32_t place = (g.flags & kSource) ? place_from((PyFrameObject*)caller.get(), s) : kUnknown;
+  uint32_t scope = recompute ? module->recompute : module->forward;
+  uint32_t place = place_of_call(s, skipped + 1);
   int64_t next = (int64_t)at::sequence_number::peek();
   if (!at::GradMode::is_enabled() && s.next_number != kNoNumber && next != s.next_number) {
     if (g.function_apply && runs_under(g.function_apply.get())) {
@@ -1674,12 +1720,16 @@ PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Records records;
   uint32_t ranges = place ? open_line(&records, place, recompute) : 0;
   ranges += open_scope_text(&records, scope);
-  Scope& opened = open_scope(s, token, ranges, std::move(records));
-  opened.frame = wrapper.get(); // runs as long as this is open
-  opened.activation = activation_of(wrapper.get());
+  Scope& opened = open_scope(s, (uint64_t)args[0], ranges, std::move(records));
+  opened.activation = activation_of(skipped); // runs as long as this is open
   opened.place = place;
   go_into(s, scope);
-  Py_RETURN_NONE;
+  Py_RETURN_TRUE;
+}
+
+/* leave_module(module) -> whether it was entered. */
+PyObject* py_leave_module(PyObject*, PyObject* module) {
+  return PyBool_FromLong(leave(this_thread(), (uint64_t)module));
 }
 
 /* enter(token, scope, message): another scope, or a text of the user's own, which is in the same. */
@@ -1714,9 +1764,12 @@ PyObject* py_where(PyObject*, PyObject* frame) {
 /* opened() -> (token, id of the wrapper's frame, place) of what is open, the innermost last. */
 PyObject* py_opened(PyObject*, PyObject*) {
   PyObject* made = PyList_New(0);
+  std::unordered_map<void*, uintptr_t> ids;
+  for (Walk walk(PyEval_GetFrame()); walk.frame(); walk.next()) ids[activation_of(walk.frame())] = (uintptr_t)walk.frame();
   for (const Scope& each : this_thread().scopes) {
+    auto id = ids.find(each.activation);
     Held item(Py_BuildValue("(KKI)", (unsigned long long)each.token,
-                            (unsigned long long)(uintptr_t)each.frame, (unsigned)each.place));
+                            (unsigned long long)(id == ids.end() ? 0 : id->second), (unsigned)each.place));
     if (item) PyList_Append(made, item.get());
   }
   return made;
@@ -1750,7 +1803,10 @@ PyMethodDef methods[] = {
     {"cleared", py_cleared, METH_NOARGS, ""},
     {"forget", py_forget, METH_NOARGS, ""},
     {"scope", py_scope, METH_O, ""},
+    {"know_module", py_know_module, METH_VARARGS, ""},
     {"enter_module", (PyCFunction)(void (*)(void))py_enter_module, METH_FASTCALL, ""},
+    {"leave_module", py_leave_module, METH_O, ""},
+    {"follow", py_follow, METH_O, ""},
     {"enter", py_enter, METH_VARARGS, ""},
     {"leave", py_leave, METH_O, ""},
     {"where", py_where, METH_O, ""},
