@@ -266,7 +266,7 @@ def _named(note: dict[str, Any], layers: Layers) -> dict[str, Any]:
     """Return a note with the layers of its modules: path, root, whether it is the root."""
 
     def layer_of(number: int | None, kind: str | None = None) -> list[Any] | None:
-        known = None if number is None else layers.find_known(number)
+        known = None if number is None else layers.known.get(number)
         module = None if known is None else known.ref()
         # The id may be that of another module by now.
         if known is None or module is None or (kind is not None and _kind(module) != kind):

@@ -65,7 +65,6 @@ def hook_modules(
     have hooks, on which `torch.export` fails; torch's own path for them is slow; and they are not
     called when a forward is interrupted.
     """
-    enter, leave = session.module_entry() or _entering(session), session.leave
 
     @functools.wraps(module_call)
     def call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -73,7 +72,12 @@ def hook_modules(
             return module_call(module, *args, **kwargs)
         if steps.waiting and current_task() == NO_TASK:
             steps.called(module)
-        is_layer = enter(module)
+        observer = session.observer
+        is_layer = (observer is not None and observer.enter_module(module)) or enter_module(
+            session,
+            module,
+            sys._getframe(),  # noqa: SLF001 -- no other way to the caller
+        )
         is_outermost = memory is not None and memory.enter(module, args, kwargs)
         result = None
         try:
@@ -82,8 +86,8 @@ def hook_modules(
             hide_frame(error)
             raise
         finally:
-            if is_layer:
-                leave(id(module))
+            if is_layer and (observer is None or not observer.leave_module(module)):
+                session.leave(id(module))
             if is_outermost and memory is not None:
                 memory.leave(result)
         return result
@@ -92,19 +96,12 @@ def hook_modules(
     undo.callback(replace_module_call(call))
 
 
-def _entering(session: AnnotationSession) -> Callable[[torch.nn.Module], bool]:
-    """Return a function that notes the call of a module, and says whether it is a layer."""
-
-    def enter(module: torch.nn.Module) -> bool:
-        return enter_module(session, module, sys._getframe(1))  # noqa: SLF001 -- no other way
-
-    return enter
-
-
 def enter_module(session: AnnotationSession, module: torch.nn.Module, call: FrameType) -> bool:
     """Note the call of a module, by a frame of the wrapper; return whether it is a layer."""
+    is_layer = session.enter_module(module, call)
+    if is_layer is not None:
+        return is_layer
     layers, catalog = session.layers, session.catalog
-
     frame, source = call.f_back, None
     if not session.options.layers or is_compiled_graph(module, frame):
         return False

@@ -60,13 +60,12 @@ class Layers:
     A root names all modules below it, each by the first path that leads to it.
 
     Attributes:
-        find_known: returns the layer that was found for the id of a module; perhaps of another one.
+        known: the layer that was found for the id of a module; perhaps of another one.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._layers: dict[int, Layer] = {}
-        self.find_known = self._layers.get
+        self.known: dict[int, Layer] = {}
         self._paths: dict[tuple[str | None, str], weakref.ref[Module]] = {}
         self._names = _Names()
         self._lock = threading.RLock()
@@ -79,7 +78,7 @@ class Layers:
             open_ranges: of the thread, the innermost last.
             frame: that calls it.
         """
-        known = self._layers.get(id(module))
+        known = self.known.get(id(module))
         if known is not None and known.ref() is module:
             return known
         with self._lock:
@@ -92,7 +91,7 @@ class Layers:
         return _class_name(module) if known is None or known.root is None else known.root
 
     def _known(self, module: Module) -> Layer | None:
-        known = self._layers.get(id(module))
+        known = self.known.get(id(module))
         return known if known is not None and known.ref() is module else None
 
     def _caller_of(
@@ -100,7 +99,7 @@ class Layers:
     ) -> Holder | None:
         """Return the module that runs, if the module was put into it after it was named."""
         for item in reversed(list(open_ranges)):
-            known = self._layers.get(item.token)
+            known = self.known.get(item.token)
             caller = None if known is None else known.ref()
             if caller is not None:
                 path = path_in(caller, module, deep=False)
@@ -117,7 +116,7 @@ class Layers:
         """
         known = self._known(getattr(module, WRAPPED, module))
         if known is not None:
-            layer = self._layers[id(module)] = known._replace(ref=self._ref(module))
+            layer = self.known[id(module)] = known._replace(ref=self._ref(module))
             return layer
         if holder.module is not None:
             outer = self._name_holder(holder.module, holder)
@@ -145,14 +144,14 @@ class Layers:
             # Nothing was registered in it when it was called first: it stays what it is.
             name = found.name or find_holder(module, found.frame, self._known).name
             root = self._names.take(module, name or _class_name(module))
-            known = self._layers[id(module)] = known._replace(root=root)
+            known = self.known[id(module)] = known._replace(root=root)
         return known
 
     def _name_all(self, module: Module, path: str, root: str | None) -> Layer:
         path = self._own_path(module, path, root)
         for name, part in module.named_modules(prefix=path):
             self._remember(part, name, root)
-        return self._layers[id(module)]
+        return self.known[id(module)]
 
     def _own_path(self, module: Module, path: str, root: str | None) -> str:
         """Return a path that no other module of the root has: `parts.1`, `parts.1#2`.
@@ -188,10 +187,10 @@ class Layers:
             )
             for again in (False, True)
         )
-        self._layers[id(module)] = Layer(self._ref(module), path, root, forward, recompute)
+        self.known[id(module)] = Layer(self._ref(module), path, root, forward, recompute)
 
     def _ref(self, module: Module) -> weakref.ref[Module]:
-        key, layers = id(module), self._layers
+        key, layers = id(module), self.known
 
         def forget(gone: weakref.ref[Module]) -> None:
             # By now its id may be that of another module.

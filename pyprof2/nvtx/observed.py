@@ -36,7 +36,6 @@ from pyprof2.markers import (
     format_marker,
     format_places,
 )
-from pyprof2.nvtx import hooks
 from pyprof2.nvtx.calls import FLOATS_VARY_AFTER, ODD_ARGUMENTS, VARYING_AFTER, ForwardOp
 from pyprof2.nvtx.catalog import SITES_AT_MOST, OpScope
 from pyprof2.nvtx.describe import Group, device_of, group_by_name
@@ -383,14 +382,22 @@ class Asked:
         scope = self._catalog.scope(Marker("layer", recompute=True, **layer._asdict()))
         return self.number_of(scope)
 
-    def record(self, text: str, token: int) -> None:
-        """Follow a range of torch.profiler that the program opens; `leave` ends it."""
+    def record(self, text: str) -> tuple[int, int | str | None, bool] | None:
+        """Return what a range of torch.profiler is that the program opens; None: nothing is marked.
+
+        A scope; or, with a message, a text in the same; and whether the next one is the same.
+        """
+        session = self._session
         if text.startswith(OWN_RECORDS):
-            return
-        if not self._session.notes_rows:
-            self._session.enter_record(token, text)
-        elif (scope := self._session.optimizer_scope(text)) is not None:
-            self._session.enter(token, scope)
+            return None
+        if (scope := session.optimizer_scope(text)) is not None:
+            return self.number_of(scope), None, True
+        if session.notes_rows or session.messages is None:
+            return None
+        message = session.messages.next_of_text(text)
+        if type(message) is Copied:
+            return 0, message.text, session.messages.is_full
+        return 0, message, True
 
     def places_of(self, sites: Iterable[int]) -> list[OpPlace | None]:
         """Return where the ops of sites are called; None: the profiler knows it as well."""
@@ -449,7 +456,6 @@ class ObservedSession(AnnotationSession):
     While torch.profiler runs it notes where ops are called, and by which ids that records them.
 
     Attributes:
-        observer: the compiled one; None: it was not needed yet, or there is none.
         notes_rows: whether it notes that now.
     """
 
@@ -460,7 +466,7 @@ class ObservedSession(AnnotationSession):
         super().__init__(
             options, sink if sink is None or sink.is_native else numbered_sink(sink), recorder
         )
-        self.observer = observer
+        self.observer: Any = observer
         self.notes_rows = False
         self._process = os.getpid()
         self._asked: Asked | None = None
@@ -493,7 +499,9 @@ class ObservedSession(AnnotationSession):
         push = None if self.is_native else self._push_message
         pop = None if self.is_native or self.sink is None else self.sink.pop
         domain = None if self.sink is None else self.sink.domain
-        self.observer.start(asked, push, pop, domain, flags, FUNCTION_APPLY, ENGINE_RUN)
+        self.observer.start(
+            asked, self.layers.known, push, pop, domain, flags, FUNCTION_APPLY, ENGINE_RUN
+        )
         for scope in (self.catalog.base, self.catalog.callback):
             asked.number_of(scope)
 
@@ -516,6 +524,7 @@ class ObservedSession(AnnotationSession):
         """Stop marking ops, on all threads."""
         if self._asked is not None:
             self.observer.stop(os.getpid() != self._process)
+            self.observer = self._asked = None
 
     def _adjust_thread(self) -> None:
         if self._asked is None:
@@ -524,6 +533,7 @@ class ObservedSession(AnnotationSession):
             self.notes_rows = not self.notes_rows
             self.observer.note_rows(self.notes_rows)
             self.observer.rows()  # of a recording that was given up
+        self.observer.follow(not self.by_python)
         self.observer.activate(self.writes_ops or (self.notes_rows and self.recording))
 
     @property
@@ -570,33 +580,18 @@ class ObservedSession(AnnotationSession):
         if self._asked is None or not self.observer.leave(token):
             super().leave(token)
 
-    def module_entry(self) -> Callable[[Module], bool] | None:
-        """Return a way of its own to enter a module, which says whether it is a layer."""
-        find_known = self.layers.find_known
-        numbers: dict[int, tuple[Layer, int, int]] = {}
-
-        def enter(module: Module) -> bool:
-            key = id(module)
-            found = numbers.get(key)
-            if (
-                found is None
-                or self.by_python
-                or find_known(key) is not found[0]
-                or isinstance(module, GraphModule)
-            ):
-                call = sys._getframe(1)  # noqa: SLF001 -- no other way to the caller
-                if self.by_python:
-                    return hooks.enter_module(self, module, call)
-                found = self._number(module, call.f_back)
-                if found is None:
-                    return False
-                if len(numbers) >= SITES_AT_MOST:
-                    numbers.clear()
-                numbers[key] = found
-            self.observer.enter_module(key, found[1], found[2])
-            return True
-
-        return enter
+    def enter_module(self, module: Module, call: FrameType) -> bool | None:
+        """Note the call of a module that the observer does not know; None: it follows none."""
+        if self.by_python:
+            return None
+        found = self._number(module, call.f_back)
+        if found is None:
+            return False
+        self.observer.know_module(module, *found)
+        is_entered: bool = self.observer.enter_module(module, 2)
+        if isinstance(module, GraphModule):  # the next call may be one of torch.compile
+            self.observer.know_module(module, None, 0, 0)
+        return is_entered
 
     def _number(self, module: Module, frame: FrameType | None) -> tuple[Layer, int, int] | None:
         """Return a module's layer and the numbers of its scopes; None: it is none."""

@@ -70,11 +70,42 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
-/* A hash is a key as it is. */
-struct Same {
-  size_t operator()(uint64_t key) const { return key; }
+/* A table in one piece of memory, which is touched once to find a key. Values move as it grows. */
+template <class V> class Table {
+ public:
+  V* find(uint64_t key) {
+    Slot* slot = slots_.empty() ? nullptr : slot_of(key);
+    return slot && slot->key ? &slot->value : nullptr;
+  }
+  V& operator[](uint64_t key) {
+    if (4 * count_ >= 3 * slots_.size()) grow();
+    Slot* slot = slot_of(key);
+    count_ += !slot->key;
+    slot->key = key + 1;
+    return slot->value;
+  }
+  size_t size() const { return count_; }
+  void clear() { *this = Table(); }
+
+ private:
+  struct Slot { // the key is one more; 0: none
+    uint64_t key = 0;
+    V value{};
+  };
+  Slot* slot_of(uint64_t key) {
+    size_t mask = slots_.size() - 1, at = (size_t)(key * 0x9E3779B97F4A7C15ull >> 32) & mask;
+    while (slots_[at].key && slots_[at].key != key + 1) at = (at + 1) & mask;
+    return &slots_[at];
+  }
+  void grow() {
+    std::vector<Slot> old(slots_.empty() ? 16 : 2 * slots_.size());
+    old.swap(slots_);
+    for (Slot& each : old)
+      if (each.key) *slot_of(each.key - 1) = std::move(each);
+  }
+  std::vector<Slot> slots_;
+  size_t count_ = 0;
 };
-template <class V> using Table = std::unordered_map<uint64_t, V, Same>;
 
 // -- Python ---------------------------------------------------------------------------------------
 
@@ -234,13 +265,20 @@ struct Site {
   int8_t nodes = -1;    // how many an op made the last time; -1: not known
 };
 
+struct OpInfo {
+  uint64_t number; // no other one has it
+  std::string name, overload;
+  bool is_composite = false, is_collective = false;
+  DispatchKeySet autocast; // keys for which it casts its arguments, and calls itself
+  bool makes_nodes = true; // as far as is known
+};
+
 struct Node { // whose work is done
   uint32_t forward = kUnknown;
   int64_t payload = kNoNumber;
   bool accumulates = false;
 };
 
-struct OpInfo;
 struct Open { // an op, or a node, that runs
   const at::RecordFunction* record;
   bool is_marked = false, is_leaf = false, is_node = false;
@@ -250,7 +288,7 @@ struct Open { // an op, or a node, that runs
   int64_t payload = kNoNumber;
   uint32_t forward = kUnknown;
   uint64_t site = 0; // its key, if it may make nodes
-  const OpInfo* op = nullptr;
+  OpInfo* op = nullptr;
   bool fills = false; // its parts come first
 };
 
@@ -274,8 +312,7 @@ class Records {
 
 struct Scope { // a layer, an optimizer's step, a text of the user's own, that is open
   uint64_t token;
-  void* frame; // of the wrapper that calls a module
-  void* activation; // the same, as it lies in memory
+  void* activation; // of the wrapper that calls a module
   uint32_t place; // from where it is called
   uint32_t ranges; // that were opened
   uint32_t outer;
@@ -287,7 +324,7 @@ struct Scope { // a layer, an optimizer's step, a text of the user's own, that i
 
 struct Session;
 struct Thread {
-  uint64_t session = 0, epoch = 0, activation = 0;
+  uint64_t state = 0, session = 0, epoch = 0, activation = 0;
   uint64_t id = at::RecordFunction::currentThreadId();
   int64_t payload_base = 0;
   std::vector<Open> open;
@@ -302,6 +339,7 @@ struct Thread {
   Node node, last; // what runs; what ran last
   int64_t next_number = kNoNumber; // of a node, when the last op ended
   int64_t function = kNoNumber; // the node of the autograd function whose forward runs
+  Table<std::unique_ptr<OpInfo>> ops; // by the addresses of their names
   Table<int> kinds; // of codes: those of the session that were met here
   Table<uint32_t> places;
   Table<Site> sites;
@@ -329,7 +367,9 @@ auto& g_dead = *new std::deque<uint64_t>();
 auto& g_rows = *new std::vector<std::pair<uint64_t, uint32_t>>(); // of threads that ended
 auto& g_alive = *new std::vector<Thread*>();
 
+extern thread_local Thread* t_thread;
 Thread::~Thread() {
+  t_thread = nullptr;
   std::lock_guard<std::mutex> lock(g_mutex);
   g_alive.erase(std::remove(g_alive.begin(), g_alive.end(), this), g_alive.end());
   g_rows.insert(g_rows.end(), rows.begin(), rows.end());
@@ -354,9 +394,18 @@ struct ScopeInfo {
   Texts texts;
 };
 
+struct ModuleInfo { // of a module that was called
+  Held layer; // as Python knows it by the module's id, as long as it has this one
+  uint32_t forward, recompute; // scopes
+};
+
+struct Record { // what a range of torch.profiler is: a scope; or, with a message, in the same
+  uint32_t scope = kUnknown;
+  Message message;
+};
+
 /* From start to stop. What Python asks for is held until the next one begins. */
 struct Session {
-  uint64_t number = 0;
   uint32_t flags = 0;
   bool is_native = false;
   Held asked; // the object whose methods are called
@@ -365,10 +414,15 @@ struct Session {
   Table<uint32_t> places;
   Table<Texts> lines;
   std::unordered_map<PyCodeObject*, int> codes;
+  std::unordered_map<std::string, Record> records;
+  Table<ModuleInfo> modules; // by their ids
+  Held layers; // of modules, by their ids
+  bool follows = true; // modules; else Python does
   Held function_apply, engine_run;
 };
 std::atomic<bool> g_on{false};
 std::atomic<uint64_t> g_session{0}, g_epoch{0}, g_activation{0};
+std::atomic<uint64_t> g_state{0}; // changes with any of them
 std::atomic<int64_t> g_numbers{0};
 Session& g = *new Session(); // as all of these, never destroyed: threads may outlive the end
 at::CallbackHandle g_handle = 0;
@@ -376,14 +430,17 @@ bool g_registered = false, g_with_ids = false;
 
 void pop_range();
 
-Thread& this_thread() {
+thread_local Thread* t_thread = nullptr;
+
+Thread& find_thread() {
   static thread_local std::unique_ptr<Thread> found;
   if (!found) {
     found = std::make_unique<Thread>();
     std::lock_guard<std::mutex> lock(g_mutex);
     g_alive.push_back(found.get());
   }
-  Thread& s = *found;
+  Thread& s = *(t_thread = found.get());
+  s.state = g_state.load(std::memory_order_acquire);
   uint64_t session = g_session.load(std::memory_order_relaxed);
   uint64_t epoch = g_epoch.load(std::memory_order_relaxed);
   if (s.session != session) {
@@ -427,6 +484,16 @@ Thread& this_thread() {
     s.unsure = torch::autograd::get_current_graph_task_id() != -1;
   }
   return s;
+}
+
+inline Thread& this_thread() {
+  Thread* s = t_thread;
+  return s && s->state == g_state.load(std::memory_order_relaxed) ? *s : find_thread();
+}
+
+void change_state(std::atomic<uint64_t>& what) {
+  what++;
+  g_state.fetch_add(1, std::memory_order_release);
 }
 
 /* Call a method of the object that is asked; NULL, and nothing raised, if it failed. */
@@ -496,7 +563,7 @@ int kind_of(PyCodeObject* code, PyFrameObject* frame) {
   if (g.codes.size() > 200000) {
     for (auto& each : g.codes) Py_DECREF(each.first);
     g.codes.clear();
-    g_epoch++; // what threads know of them
+    change_state(g_epoch); // what threads know of them
   }
   int kind = (int)as_number(ask("classify", "(O)", (PyObject*)frame), kNobodys);
   Py_INCREF(code); // its address is a key
@@ -528,11 +595,44 @@ class Walk {
   PyCodeObject* code_ = nullptr;
 };
 
+/* Return the frame that runs, or one further out, as an object. */
+Held frame_object(int skipped) {
+  Held frame(Py_XNewRef((PyObject*)PyEval_GetFrame()));
+  while (frame && skipped--) frame = Held((PyObject*)PyFrame_GetBack((PyFrameObject*)frame.get()));
+  return frame;
+}
+
 bool runs_under(PyObject* code) {
   for (Walk walk(PyEval_GetFrame()); walk.frame(); walk.next())
     if ((PyObject*)walk.code() == code) return true;
   return false;
 }
+
+#ifdef OBSERVER_HAS_FRAMES
+using Frame = _PyInterpreterFrame;
+#if PY_VERSION_HEX >= 0x030D0000
+Frame* frame_of(PyThreadState* state) { return state->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_executable; }
+void* instruction_of(const Frame* frame) { return frame->instr_ptr; }
+#else
+Frame* frame_of(PyThreadState* state) { return state->cframe->current_frame; }
+void* code_of(const Frame* frame) { return frame->f_code; }
+void* instruction_of(const Frame* frame) { return frame->prev_instr; }
+#endif
+
+/* Return the frame that runs, or one further out. */
+Frame* frame_of(PyThreadState* state, int skipped) {
+  Frame* frame = frame_of(state);
+  while (frame && (_PyFrame_IsIncomplete(frame) || skipped--)) frame = frame->previous;
+  return frame;
+}
+/* Return what tells a call of a function from all others that run, where only that is asked. */
+void* activation_of(PyFrameObject* frame) { return ((_frame*)frame)->f_frame; }
+void* activation_of(int skipped) { return frame_of(PyThreadState_Get(), skipped); }
+#else
+void* activation_of(PyFrameObject* frame) { return frame; }
+void* activation_of(int skipped) { return frame_object(skipped).get(); }
+#endif
 
 /* Return from where a call is made, out from a frame to the call of a module, or to the own code. */
 uint32_t place_from(PyFrameObject* start, const Thread& s) {
@@ -550,7 +650,7 @@ uint32_t place_from(PyFrameObject* start, const Thread& s) {
       return as_number(ask("place", "(O)", (PyObject*)start));
     } else if (kind == kModuleCall) {
       for (size_t at = s.scopes.size(); at-- && !stop;)
-        if (s.scopes[at].frame == walk.frame()) {
+        if (s.scopes[at].activation == activation_of(walk.frame())) {
           outer = s.scopes[at].place;
           stop = true;
         }
@@ -559,39 +659,27 @@ uint32_t place_from(PyFrameObject* start, const Thread& s) {
   }
   if (!found_any) return outer;
   hash = mix(hash, outer);
-  auto found = g.places.find(hash);
-  if (found != g.places.end()) return found->second;
+  if (const uint32_t* found = g.places.find(hash)) return *found;
   uint32_t place = as_number(ask("place", "(O)", (PyObject*)start));
   g.places[hash] = place;
   return place;
 }
 
 #ifdef OBSERVER_HAS_FRAMES
-using Frame = _PyInterpreterFrame;
-#if PY_VERSION_HEX >= 0x030D0000
-Frame* frame_of(PyThreadState* state) { return state->current_frame; }
-void* code_of(const Frame* frame) { return frame->f_executable; }
-void* instruction_of(const Frame* frame) { return frame->instr_ptr; }
-#else
-Frame* frame_of(PyThreadState* state) { return state->cframe->current_frame; }
-void* code_of(const Frame* frame) { return frame->f_code; }
-void* instruction_of(const Frame* frame) { return frame->prev_instr; }
-#endif
-
 /* Return what the place of a call is known by on this thread; 0: it has to be looked for.
 
    A thread's own frames stay as they are while it is in an op, whoever has the GIL; and the codes
    that are known are held. To take the GIL for every op, and to have Python make an object of every
    frame, would cost more than all the rest. */
-uint64_t key_of_place(PyThreadState* state, const Thread& s) {
+uint64_t key_of_place(PyThreadState* state, Thread& s, int skipped) {
   uint64_t key = 7;
-  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+  for (Frame* frame = frame_of(state, skipped); frame; frame = frame->previous) {
     if (_PyFrame_IsIncomplete(frame)) continue;
-    auto found = s.kinds.find((uint64_t)code_of(frame));
-    if (found == s.kinds.end() || found->second == kCompiled) return 0;
-    if (found->second == kLibrarys || found->second == kOwn) key = mix(key, (uint64_t)instruction_of(frame));
-    if (found->second == kOwn) return key;
-    if (found->second != kModuleCall) continue;
+    const int* kind = s.kinds.find((uint64_t)code_of(frame));
+    if (!kind || *kind == kCompiled) return 0;
+    if (*kind == kLibrarys || *kind == kOwn) key = mix(key, (uint64_t)instruction_of(frame));
+    if (*kind == kOwn) return key;
+    if (*kind != kModuleCall) continue;
     for (size_t at = s.scopes.size(); at--;)
       if (s.scopes[at].activation == frame) return mix(mix(key, 3), s.scopes[at].place);
   }
@@ -599,39 +687,35 @@ uint64_t key_of_place(PyThreadState* state, const Thread& s) {
 }
 
 /* Take over what the session knows of the codes around this call; under the GIL. */
-void learn_kinds(PyThreadState* state, Thread& s) {
-  for (Frame* frame = frame_of(state); frame; frame = frame->previous) {
+void learn_kinds(PyThreadState* state, Thread& s, int skipped) {
+  for (Frame* frame = frame_of(state, skipped); frame; frame = frame->previous) {
     if (_PyFrame_IsIncomplete(frame)) continue;
     auto found = g.codes.find((PyCodeObject*)code_of(frame));
     if (found == g.codes.end()) return;
     s.kinds[(uint64_t)code_of(frame)] = found->second;
   }
 }
-void* activation_of(PyObject* frame) {
-  return frame ? ((_frame*)frame)->f_frame : nullptr;
-}
 #else
-uint64_t key_of_place(PyThreadState*, const Thread&) { return 0; }
-void learn_kinds(PyThreadState*, Thread&) {}
-void* activation_of(PyObject*) { return nullptr; }
+uint64_t key_of_place(PyThreadState*, Thread&, int) { return 0; }
+void learn_kinds(PyThreadState*, Thread&, int) {}
 #endif
 
-uint32_t place_of_op(Thread& s) {
+/* Return the place of a call by the frame that runs, or by one further out. */
+uint32_t place_of_call(Thread& s, int skipped = 0) {
   PyThreadState* state = g.flags & kSource ? PyGILState_GetThisThreadState() : nullptr;
   if (!state) return kUnknown;
-  uint64_t key = key_of_place(state, s);
-  if (key) {
-    auto found = s.places.find(key);
-    if (found != s.places.end()) return found->second;
-  }
+  uint64_t key = key_of_place(state, s, skipped);
+  if (const uint32_t* found = key ? s.places.find(key) : nullptr) return *found;
   Python python;
+  bool was_busy = s.busy;
   s.busy = true;
   uint64_t epoch = g_epoch.load();
-  uint32_t place = place_from(PyEval_GetFrame(), s);
-  s.busy = false;
+  Held start = frame_object(skipped);
+  uint32_t place = place_from((PyFrameObject*)start.get(), s);
+  s.busy = was_busy;
   if (epoch != g_epoch.load()) return place;
-  learn_kinds(state, s);
-  if ((key = key_of_place(state, s)) != 0) {
+  learn_kinds(state, s, skipped);
+  if ((key = key_of_place(state, s, skipped)) != 0) {
     if (s.places.size() > kCallsAtMost) s.places.clear();
     s.places[key] = place;
   }
@@ -661,13 +745,6 @@ bool is_recompute(Thread& s) {
 
 // -- ops ----------------------------------------------------------------------------------------------
 
-struct OpInfo {
-  std::string name, overload;
-  bool is_composite = false, is_collective = false;
-  DispatchKeySet autocast; // keys for which it casts its arguments, and calls itself
-  mutable bool makes_nodes = true; // as far as is known
-};
-
 /* Ops that make no node, whatever they are called with. Of others that is learned; to learn it is to
    be wrong once. */
 const char* const kWithoutNodes[] = {
@@ -686,19 +763,21 @@ template <class F> const char* overload_of(const F&, long) {
   return nullptr;
 }
 
-const OpInfo* info_of(const at::RecordFunction& fn) {
-  static thread_local Table<std::unique_ptr<OpInfo>> known;
+OpInfo* info_of(Thread& s, const at::RecordFunction& fn) {
+  static std::atomic<uint64_t> numbers{0};
   const char *name = fn.name(), *overload = overload_of(fn, 0);
-  std::unique_ptr<OpInfo>& found = known[mix((uint64_t)name, (uint64_t)overload)];
+  uint64_t key = mix((uint64_t)name, (uint64_t)overload);
+  std::unique_ptr<OpInfo>* known = s.ops.find(key);
   // Schemas that are gone leave their addresses to others.
-  if (found && found->name == name) return found.get();
+  if (known && *known && !strcmp((*known)->name.c_str(), name)) return known->get();
   auto full = fn.operator_name();
   if (!full) { // a range, with a text that does not last
-    found = nullptr;
-    known.erase(mix((uint64_t)name, (uint64_t)overload));
+    if (known) known->reset();
     return nullptr;
   }
+  std::unique_ptr<OpInfo>& found = s.ops[key];
   found = std::make_unique<OpInfo>();
+  found->number = ++numbers;
   found->name = full->name;
   found->overload = full->overload_name;
   for (const char* space : {"c10d::", "_c10d_functional::", "_c10d_functional_autograd::"})
@@ -887,10 +966,9 @@ enum Way : uint32_t { kForward, kBackward, kAccumulate };
 
 /* Return the site of an op: in forward by scope and place, in a node by the forward op of that. */
 Site& site_of(Thread& s, const OpInfo& op, Way way, uint32_t where, uint32_t place, uint64_t* site = nullptr) {
-  uint64_t key = mix(mix(mix((uint64_t)&op, where), place), way);
+  uint64_t key = mix(mix(op.number, (uint64_t)where << 32 | place), way);
   if (site) *site = key;
-  auto found = s.sites.find(key);
-  if (found != s.sites.end()) return found->second;
+  if (Site* found = s.sites.find(key)) return *found;
   Site made;
   {
     Python python;
@@ -987,16 +1065,6 @@ bool is_traced() { // a compiler or an exporter only thinks of running it
 
 const char kEvaluate[] = "autograd::engine::evaluate_function";
 
-/* A range of torch.profiler that the program opens: steps of optimizers, and its own. */
-void begin_record(Thread& s, const at::RecordFunction& fn) {
-  // Those that may end on another thread are of a process group.
-  if (fn.isAsync() || !PyGILState_GetThisThreadState()) return;
-  Python python;
-  s.busy = true;
-  ask("record", "(sK)", fn.name(), (unsigned long long)(uintptr_t)&fn);
-  s.busy = false;
-}
-
 /* Return the scope of an op in forward; a node's is 0, with `way` set. */
 uint32_t scope_of(Thread& s, Way* way) {
   *way = kForward;
@@ -1008,8 +1076,7 @@ uint32_t scope_of(Thread& s, Way* way) {
   *way = s.node.accumulates ? kAccumulate : kBackward;
   if (!at::GradMode::is_enabled() || !is_recompute(s)) return kUnknown;
   *way = kForward;
-  auto found = s.recomputed.find(s.node.forward);
-  if (found != s.recomputed.end()) return found->second;
+  if (const uint32_t* found = s.recomputed.find(s.node.forward)) return *found;
   Python python;
   s.busy = true;
   uint32_t scope = as_number(ask("recompute_scope", "(I)", s.node.forward));
@@ -1032,17 +1099,17 @@ void fill_gap(Thread& s, uint32_t scope, uint32_t place, int64_t next) {
   if (s.open.size() > 1) return; // made by an op that is open, which has them in the end
   if (s.scopes.empty() || s.scopes.back().place != place) place = kUnknown;
   uint64_t key = mix(mix(77, scope), place);
-  auto found = s.sites.find(key);
-  if (found == s.sites.end()) {
+  Site* found = s.sites.find(key);
+  if (!found) {
     Python python;
     s.busy = true;
     Site made;
     made.forward = as_number(ask("function", "(II)", scope, place));
     s.busy = false;
-    found = s.sites.emplace(key, made).first;
+    found = &(s.sites[key] = made);
   }
   for (int64_t number = s.next_number; number < next; number++)
-    s.nodes->set(number, found->second.forward, kNoNumber);
+    s.nodes->set(number, found->forward, kNoNumber);
 }
 
 void note_row(Thread& s, const at::RecordFunction& fn, const Site& site) {
@@ -1055,18 +1122,20 @@ void note_call(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
   Way way;
   uint32_t scope = scope_of(s, &way);
   bool is_forward = way == kForward;
-  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
+  uint32_t place = is_forward ? place_of_call(s) : kUnknown;
   note_row(s, fn, site_of(s, op, way, is_forward ? scope : s.node.forward, place));
 }
 
 /* Note where an autograd function is called, or what torch.compile made. */
 void note_range(Thread& s, const at::RecordFunction& fn) {
   static thread_local std::unordered_map<std::string, std::unique_ptr<OpInfo>> known;
-  if (!PyGILState_GetThisThreadState() || is_traced()) return;
+  // What begins with a brace is a mark of our own.
+  if (*fn.name() == '{' || !PyGILState_GetThisThreadState() || is_traced()) return;
   auto found = known.find(fn.name());
   if (found == known.end()) {
     if (known.size() >= kRangesAtMost) return; // names that are made up as the program runs
     found = known.emplace(fn.name(), std::make_unique<OpInfo>()).first;
+    found->second->number = 0 - (uint64_t)known.size();
     found->second->name = fn.name();
   }
   note_call(s, fn, *found->second);
@@ -1076,7 +1145,7 @@ void note_range(Thread& s, const at::RecordFunction& fn) {
 void end_made(Thread& s, const at::RecordFunction& fn) {
   uint64_t before = s.made.back().second;
   s.made.pop_back();
-  const OpInfo* op = s.row_count == before && g_on.load() && !is_traced() ? info_of(fn) : nullptr;
+  const OpInfo* op = s.row_count == before && g_on.load() && !is_traced() ? info_of(s, fn) : nullptr;
   if (op) note_call(s, fn, *op);
 }
 
@@ -1096,13 +1165,14 @@ void begin_range(Thread& s, const at::RecordFunction& fn) {
   s.open.push_back(open);
 }
 
-void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, const Inputs& inputs, Open& open) {
+void begin_marked(Thread& s, const at::RecordFunction& fn, OpInfo& op, const Inputs& inputs, Open& open) {
   Way way;
   uint32_t scope = scope_of(s, &way);
   bool with_grad = at::GradMode::is_enabled();
   int64_t next = (int64_t)at::sequence_number::peek();
   bool is_forward = way == kForward;
-  uint32_t place = is_forward ? place_of_op(s) : kUnknown;
+  uint32_t place = is_forward ? place_of_call(s) : kUnknown;
+  if (is_forward && with_grad) fill_gap(s, scope, place, next);
   Site& site = site_of(s, op, way, is_forward ? scope : s.node.forward, place, &open.site);
   if (g.flags & kRows) note_row(s, fn, site);
   open.forward = is_forward ? site.forward : s.node.forward;
@@ -1113,7 +1183,6 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, con
   int64_t payload = kNoNumber;
   if (with_grad) {
     s.function = kNoNumber;
-    if (is_forward) fill_gap(s, scope, place, next);
     open.first = next;
     open.payload = is_forward ? (makes_nodes ? s.payload_base + next : kNoNumber) : s.node.payload;
   }
@@ -1130,25 +1199,25 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, const OpInfo& op, con
   }
   if (g.flags & kRows) return;
   uint64_t key = key_of(site, op, fn);
-  auto found = s.calls.find(key);
-  const Message* message = found == s.calls.end() ? &new_message(s, site, op, fn, key) : &found->second;
+  const Message* message = s.calls.find(key);
+  if (!message) message = &new_message(s, site, op, fn, key);
   if (!message->is_set) return;
   open.is_marked = true;
   push_message(*message, payload);
 }
 
-void begin_op(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
+void begin_op(Thread& s, const at::RecordFunction& fn, OpInfo& op) {
   if (op.is_composite) { // its parts are marked, and make its nodes
     if (g.flags & kRows) s.made.emplace_back(&fn, s.row_count);
     return;
   }
-  Open open{&fn};
+  s.open.push_back(Open{&fn});
+  Open& open = s.open.back(); // nothing is opened on this thread before the op begins
   // A thread that does a part of an op's work, and makes room for it, calls nothing.
-  bool is_helper = !s.in_node && !PyGILState_GetThisThreadState() && at::in_parallel_region();
+  bool is_helper = !s.in_node && at::in_parallel_region() && !PyGILState_GetThisThreadState();
   if (is_helper || is_traced()) {
     open.is_leaf = true;
     s.leaf++;
-    s.open.push_back(open);
     return;
   }
   Inputs inputs;
@@ -1161,19 +1230,17 @@ void begin_op(Thread& s, const at::RecordFunction& fn, const OpInfo& op) {
       open.first = (int64_t)at::sequence_number::peek();
       Way way;
       uint32_t scope = scope_of(s, &way);
-      open.forward = site_of(s, op, way, scope, place_of_op(s)).forward;
+      open.forward = site_of(s, op, way, scope, place_of_call(s)).forward;
       open.payload = kNoNumber;
     }
-    s.open.push_back(open);
     return;
   }
   open.is_leaf = true;
   s.leaf++;
-  size_t at = s.open.size();
-  s.open.push_back(open);
   begin_marked(s, fn, op, inputs, open);
-  s.open[at] = open;
 }
+
+void begin_record(Thread& s, const at::RecordFunction& fn);
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   if (!g_on.load(std::memory_order_acquire)) return nullptr;
@@ -1199,7 +1266,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
         s.unsure = torch::autograd::get_current_graph_task_id() != -1;
         if (s.unsure && fn.operator_name()) break;
       }
-      if (const OpInfo* op = info_of(fn))
+      if (OpInfo* op = info_of(s, fn))
         begin_op(s, fn, *op);
       else
         begin_range(s, fn);
@@ -1237,9 +1304,8 @@ void end_op(Thread& s, const Open& open) {
       if (!open.fills || !s.nodes->find(number, &forward, &payload))
         s.nodes->set(number, open.forward, open.payload);
     }
-    auto found = open.site ? s.sites.find(open.site) : s.sites.end();
-    if (found != s.sites.end()) {
-      found->second.nodes = (int8_t)(end - open.first);
+    if (Site* found = open.site ? s.sites.find(open.site) : nullptr) {
+      found->nodes = (int8_t)(end - open.first);
       open.op->makes_nodes = end > open.first;
     }
   }
@@ -1446,11 +1512,11 @@ void observe() {
   g_with_ids = with_ids;
 }
 
-/* start(asked, push, pop, domain, flags, function_apply, engine_run): begin a session. */
+/* start(asked, layers, push, pop, domain, flags, function_apply, engine_run): begin a session. */
 PyObject* py_start(PyObject*, PyObject* args) {
-  PyObject *asked, *push, *pop, *domain, *apply, *run;
+  PyObject *asked, *layers, *push, *pop, *domain, *apply, *run;
   unsigned flags;
-  if (!PyArg_ParseTuple(args, "OOOOIOO", &asked, &push, &pop, &domain, &flags, &apply, &run)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OO!OOOIOO", &asked, &PyDict_Type, &layers, &push, &pop, &domain, &flags, &apply, &run)) return nullptr;
   g.is_native = push == Py_None;
   g.asked = Held(Py_NewRef(asked));
   g.push = g.is_native ? Held() : Held(Py_NewRef(push));
@@ -1465,8 +1531,12 @@ PyObject* py_start(PyObject*, PyObject* args) {
   for (auto& each : g.codes) Py_DECREF(each.first);
   g.codes.clear();
   g_numbers = 0;
-  g_epoch++;
-  g.number = ++g_session;
+  g.records.clear();
+  g.modules.clear();
+  g.layers = Held(Py_NewRef(layers));
+  g.follows = true;
+  change_state(g_epoch);
+  change_state(g_session);
   this_thread(); // it is the first
   Py_RETURN_NONE;
 }
@@ -1474,14 +1544,21 @@ PyObject* py_start(PyObject*, PyObject* args) {
 /* note_rows(on): note which op is at which site, in place of ranges, or no longer. */
 PyObject* py_note_rows(PyObject*, PyObject* on) {
   g.flags = PyObject_IsTrue(on) ? g.flags | kRows : g.flags & ~kRows;
+  g.records.clear();
   observe();
+  Py_RETURN_NONE;
+}
+
+/* follow(on): know modules, or leave them all to Python. */
+PyObject* py_follow(PyObject*, PyObject* on) {
+  g.follows = PyObject_IsTrue(on) != 0;
   Py_RETURN_NONE;
 }
 
 /* activate(on): mark ops, or let them through. */
 PyObject* py_activate(PyObject*, PyObject* on) {
   bool wanted = PyObject_IsTrue(on) != 0 && (bool)g.asked;
-  if (wanted && !g_on.load()) g_activation++;
+  if (wanted && !g_on.load()) change_state(g_activation);
   g_on.store(wanted, std::memory_order_release);
   observe();
   Py_RETURN_NONE;
@@ -1505,6 +1582,7 @@ PyObject* py_stop(PyObject*, PyObject* forked) {
     g_registered = false;
   }
   g.asked = Held();
+  g.modules.clear();
   Py_RETURN_NONE;
 }
 
@@ -1518,7 +1596,7 @@ PyObject* py_cleared(PyObject*, PyObject*) {
 PyObject* py_forget(PyObject*, PyObject*) {
   g.places.clear();
   g.lines.clear();
-  g_epoch++;
+  change_state(g_epoch);
   Py_RETURN_NONE;
 }
 
@@ -1558,8 +1636,8 @@ uint32_t open_line(Records* records, uint32_t place, bool recompute) {
 }
 
 Scope& open_scope(Thread& s, uint64_t token, uint32_t ranges, Records records) {
-  s.scopes.push_back(Scope{token, nullptr, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer,
-                           s.in_node, s.task, s.node, std::move(records)});
+  s.scopes.push_back(Scope{token, nullptr, kUnknown, ranges, s.scope, s.scope_is_optimizer, s.in_node,
+                           s.task, s.node, std::move(records)});
   return s.scopes.back();
 }
 void go_into(Thread& s, uint32_t scope) {
@@ -1570,21 +1648,66 @@ void go_into(Thread& s, uint32_t scope) {
   s.in_node = false;
 }
 
-/* enter_module(token, forward, recompute): from what the wrapper calls, whose frame is the next. */
-PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 3) {
-    PyErr_SetString(PyExc_TypeError, "enter_module takes three arguments");
-    return nullptr;
+/* Open a scope; or, with a message, a text of the user's own, which is in the same. */
+void open_known(Thread& s, uint64_t token, uint32_t scope, const Message& message) {
+  Records records;
+  if (!message.is_set) {
+    uint32_t ranges = open_scope_text(&records, scope);
+    open_scope(s, token, ranges, std::move(records));
+    go_into(s, scope);
+    return;
   }
+  uint32_t ranges = g_on.load();
+  if (ranges) push_message(message, kNoNumber);
+  open_scope(s, token, ranges, std::move(records));
+}
+
+/* A range of torch.profiler that the program opens: steps of optimizers, and its own. */
+void begin_record(Thread& s, const at::RecordFunction& fn) {
+  // Those that may end on another thread are of a process group.
+  if (fn.isAsync() || !PyGILState_GetThisThreadState()) return;
+  Python python;
+  auto found = g.records.find(fn.name());
+  Record record;
+  if (found != g.records.end()) {
+    record = found->second;
+  } else {
+    PyObject* message = nullptr;
+    int is_lasting = 0;
+    s.busy = true;
+    Held told = ask("record", "(s)", fn.name());
+    s.busy = false;
+    if (!told || told.get() == Py_None || !PyArg_ParseTuple(told.get(), "IOp", &record.scope, &message, &is_lasting))
+      return;
+    take_message(&record.message, message);
+    if (g.records.size() >= kRangesAtMost) g.records.clear();
+    if (is_lasting) g.records[fn.name()] = record;
+  }
+  open_known(s, (uint64_t)(uintptr_t)&fn, record.scope, record.message);
+}
+
+/* know_module(module, layer, forward, recompute): what `enter_module` asks for. */
+PyObject* py_know_module(PyObject*, PyObject* args) {
+  PyObject *module, *layer;
+  unsigned forward, recompute;
+  if (!PyArg_ParseTuple(args, "OOII", &module, &layer, &forward, &recompute)) return nullptr;
+  if (g.modules.size() > kCallsAtMost) g.modules.clear();
+  g.modules[(uint64_t)module] = ModuleInfo{Held(Py_NewRef(layer)), forward, recompute};
+  Py_RETURN_NONE;
+}
+
+/* enter_module(module, skipped=0) -> whether it did, as it knows it: from the wrapper that calls it,
+   whose frame runs, or is one further out. */
+PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int skipped = count > 1 ? (int)PyLong_AsLong(args[1]) : 0;
+  ModuleInfo* module = count && g.follows ? g.modules.find((uint64_t)args[0]) : nullptr;
+  Held id(module ? PyLong_FromVoidPtr(args[0]) : nullptr);
+  if (!id || PyDict_GetItemWithError(g.layers.get(), id.get()) != module->layer.get()) Py_RETURN_FALSE;
   Thread& s = this_thread();
   s.last = Node{};
   bool recompute = torch::autograd::get_current_graph_task_id() != -1;
-  uint64_t token = PyLong_AsUnsignedLongLong(args[0]);
-  uint32_t scope = (uint32_t)PyLong_AsUnsignedLong(args[recompute ? 2 : 1]);
-  if (PyErr_Occurred()) return nullptr;
-  Held wrapper((PyObject*)PyFrame_GetBack(PyEval_GetFrame()));
-  Held caller(wrapper ? (PyObject*)PyFrame_GetBack((PyFrameObject*)wrapper.get()) : nullptr);
-  uint32_t place = (g.flags & kSource) ? place_from((PyFrameObject*)caller.get(), s) : kUnknown;
+  uint32_t scope = recompute ? module->recompute : module->forward;
+  uint32_t place = place_of_call(s, skipped + 1);
   int64_t next = (int64_t)at::sequence_number::peek();
   if (!at::GradMode::is_enabled() && s.next_number != kNoNumber && next != s.next_number) {
     if (g.function_apply && runs_under(g.function_apply.get())) {
@@ -1597,12 +1720,16 @@ PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Records records;
   uint32_t ranges = place ? open_line(&records, place, recompute) : 0;
   ranges += open_scope_text(&records, scope);
-  Scope& opened = open_scope(s, token, ranges, std::move(records));
-  opened.frame = wrapper.get(); // runs as long as this is open
-  opened.activation = activation_of(wrapper.get());
+  Scope& opened = open_scope(s, (uint64_t)args[0], ranges, std::move(records));
+  opened.activation = activation_of(skipped); // runs as long as this is open
   opened.place = place;
   go_into(s, scope);
-  Py_RETURN_NONE;
+  Py_RETURN_TRUE;
+}
+
+/* leave_module(module) -> whether it was entered. */
+PyObject* py_leave_module(PyObject*, PyObject* module) {
+  return PyBool_FromLong(leave(this_thread(), (uint64_t)module));
 }
 
 /* enter(token, scope, message): another scope, or a text of the user's own, which is in the same. */
@@ -1611,19 +1738,9 @@ PyObject* py_enter(PyObject*, PyObject* args) {
   unsigned scope;
   PyObject* given;
   if (!PyArg_ParseTuple(args, "KIO", &token, &scope, &given)) return nullptr;
-  Thread& s = this_thread();
-  uint32_t ranges = 0;
-  Records records;
-  if (given == Py_None) {
-    ranges = open_scope_text(&records, scope);
-  } else {
-    Message message;
-    take_message(&message, given);
-    ranges = g_on.load() && message.is_set;
-    if (ranges) push_message(message, kNoNumber);
-  }
-  open_scope(s, token, ranges, std::move(records));
-  if (given == Py_None) go_into(s, scope);
+  Message message;
+  take_message(&message, given);
+  open_known(this_thread(), token, scope, message);
   Py_RETURN_NONE;
 }
 
@@ -1647,9 +1764,12 @@ PyObject* py_where(PyObject*, PyObject* frame) {
 /* opened() -> (token, id of the wrapper's frame, place) of what is open, the innermost last. */
 PyObject* py_opened(PyObject*, PyObject*) {
   PyObject* made = PyList_New(0);
+  std::unordered_map<void*, uintptr_t> ids;
+  for (Walk walk(PyEval_GetFrame()); walk.frame(); walk.next()) ids[activation_of(walk.frame())] = (uintptr_t)walk.frame();
   for (const Scope& each : this_thread().scopes) {
+    auto id = ids.find(each.activation);
     Held item(Py_BuildValue("(KKI)", (unsigned long long)each.token,
-                            (unsigned long long)(uintptr_t)each.frame, (unsigned)each.place));
+                            (unsigned long long)(id == ids.end() ? 0 : id->second), (unsigned)each.place));
     if (item) PyList_Append(made, item.get());
   }
   return made;
@@ -1683,7 +1803,10 @@ PyMethodDef methods[] = {
     {"cleared", py_cleared, METH_NOARGS, ""},
     {"forget", py_forget, METH_NOARGS, ""},
     {"scope", py_scope, METH_O, ""},
+    {"know_module", py_know_module, METH_VARARGS, ""},
     {"enter_module", (PyCFunction)(void (*)(void))py_enter_module, METH_FASTCALL, ""},
+    {"leave_module", py_leave_module, METH_O, ""},
+    {"follow", py_follow, METH_O, ""},
     {"enter", py_enter, METH_VARARGS, ""},
     {"leave", py_leave, METH_O, ""},
     {"where", py_where, METH_O, ""},

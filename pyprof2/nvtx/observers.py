@@ -336,7 +336,7 @@ def check(module: Any) -> None:
         found.append((number, results[0].grad_fn._sequence_nr()))  # noqa: SLF001
 
     results: list[Any] = []
-    module.start(test, test.push, test.pop, None, 3, FUNCTION_APPLY, ENGINE_RUN)
+    module.start(test, {}, test.push, test.pop, None, 3, FUNCTION_APPLY, ENGINE_RUN)
     try:
         thread = threading.Thread(target=run)
         thread.start()

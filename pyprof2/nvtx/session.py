@@ -26,7 +26,7 @@ from pyprof2.nvtx.threads import UNKNOWN_NR, ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType
+    from types import CodeType, FrameType
 
     from pyprof2.markers import StepEvent
     from pyprof2.nvtx.catalog import OpScope
@@ -60,6 +60,7 @@ class AnnotationSession(Knowledge):
     """The state of the annotation: what it writes at the moment, and what it knows.
 
     Attributes:
+        observer: the compiled one; None: it was not needed yet, or there is none.
         kineto: whether torch.profiler runs and gets the markers. It records the ops itself.
         marks_lines: whether it gets the lines of user code too: it does not record stacks.
         recording: whether the step is one of those to record.
@@ -71,6 +72,7 @@ class AnnotationSession(Knowledge):
     ) -> None:
         super().__init__(options, sink)
         self.recorder = recorder
+        self.observer: Any = None
         self.kineto = False
         self.marks_lines = False
         self.recording = options.steps is None
@@ -291,8 +293,11 @@ class AnnotationSession(Knowledge):
     def follow_on_demand(self, follower: object) -> None:
         """Learn where recordings begin and end that another process asks for, if that can be."""
 
-    def module_entry(self) -> Callable[[torch.nn.Module], bool] | None:
-        """Return a way of its own to enter a module, which says whether it is a layer."""
+    def enter_module(self, module: torch.nn.Module, call: FrameType) -> bool | None:  # noqa: ARG002
+        """Note the call of a module in a way of its own, by a frame of the wrapper.
+
+        Returns whether it is a layer; None: it has no way of its own.
+        """
         return None
 
 

@@ -33,7 +33,7 @@ _REFUSED: Final = "a profiler is attached, but takes no NVTX ranges"
 TEXT_LIMIT: Final = 50_000
 """Texts that are registered at most: NVTX keeps every one until the process ends."""
 
-CAME_SLOTS: Final = 1 << 14
+CAME_AT_MOST: Final = 1 << 14
 """Texts, by their hashes, of which it is remembered that they came once."""
 
 
@@ -238,7 +238,8 @@ class Messages:
         self._sink = sink
         self._messages: dict[str, Any] = {}
         self._lines: dict[tuple[str, bool], Any] = {}
-        self._came = [0] * CAME_SLOTS
+        self._came: set[int] = set()
+        self._came_before: set[int] = set()
         self._steps: dict[Any, Any] = {}
 
     def of_line(self, source: str, *, recompute: bool) -> Any:
@@ -324,10 +325,11 @@ class Messages:
         if found is not None:
             return found
         key = hash(message.text)
-        slot = key % CAME_SLOTS
-        if self._came[slot] == key and len(self._messages) < TEXT_LIMIT:
+        if len(self._messages) < TEXT_LIMIT and (key in self._came or key in self._came_before):
             return self._register(message.text)
-        self._came[slot] = key
+        if len(self._came) >= CAME_AT_MOST // 2:
+            self._came, self._came_before = set(), self._came
+        self._came.add(key)
         return message
 
     def _register(self, text: str) -> Any:
