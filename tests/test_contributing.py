@@ -44,7 +44,7 @@ def test_what_contributing_names_is_there(path: str) -> None:
         pytest.param("analysis/summaries/checks.py", "advice_on.", id="advice"),
         pytest.param("pyprof2/problems.py", "class Advice", id="advice of a format"),
         pytest.param("analysis/summaries/advice/rules.py", "RULES: Final", id="a rule"),
-        pytest.param("analysis/hardware/tensor_core.py", "RULES: Final", id="a kernel's name"),
+        pytest.param("pyprof2/data/kernels.toml", "[[tensor_core]]", id="a kernel's name"),
         pytest.param("pyprof2/data/devices.json", '"devices": [', id="a device"),
         pytest.param("parsers/_names.py", "COPY_KINDS", id="a word of Kineto's"),
         pytest.param("pyprof2/reports/files.py", "FORMATS: Final", id="a form of output"),
