@@ -40,13 +40,20 @@ def _place(owner: str) -> tuple[str, int]:
 
 
 def shared_text(owners: Sequence[str]) -> str:
-    """Return several owners in words: `(shared: net.py:7, train.py:41, 42)`."""
+    """Return several owners in words, `(shared: net.py:7, train.py:41, 42)`; just one as it is."""
+    if len(owners) == 1:
+        return owners[0]
     words, last = [], None
     for owner in sorted(owners, key=_place):
         path, line = _place(owner)
         words.append(str(line) if line >= 0 and path == last else owner)
         last = path if line >= 0 else None
     return f"{_SHARED}{', '.join(words)})"
+
+
+def in_words(text: str) -> str:
+    """Return the owners that a text stands for in words."""
+    return shared_text(split_owners(text))
 
 
 def owners_in_words(rows: pd.DataFrame, name: str) -> pd.Series:
@@ -62,7 +69,7 @@ def owners_in_words(rows: pd.DataFrame, name: str) -> pd.Series:
     owners = rows[shared].dropna().astype("str")
     if owners.empty:
         return rows[name]
-    words = {each: shared_text(split_owners(each)) for each in owners.unique()}
+    words = {each: in_words(each) for each in owners.unique()}
     return owners.map(words).reindex(rows.index).fillna(rows[name].astype("str"))
 
 

@@ -56,6 +56,14 @@ def text_array(column: TextColumn) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(index, mask=nulls), unique.dictionary)
 
 
+def sum_at(place: NDArray[np.int64], values: NDArray[Any], count: int) -> NDArray[Any]:
+    """Return the exact sum of the values at each place, 0 … `count` - 1; those at -1 are none's."""
+    known = place >= 0
+    sums = np.zeros(count, values.dtype)
+    np.add.at(sums, place[known], values[known])
+    return sums
+
+
 def lookup(values: NDArray[Any], at: NDArray[np.int64], missing: int) -> NDArray[np.int64]:
     """Return `values` at the positions `at`; `missing` where a position is -1."""
     if not len(values):

@@ -25,7 +25,6 @@ from pyprof2.analysis.costs import (
     index,
     linalg,
     matmul,
-    names,
     norm,
     optimizer,
     pointwise,
@@ -68,7 +67,7 @@ from pyprof2.problems import FORMULAS_NOT_LOADED, with_detail
 FAMILIES: Final = (
     matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
     embedding, pool, optimizer, rnn, fft, random, comm, sharding, fbgemm, quantised,
-    experts, vision, state_space, triton, templates, names,
+    experts, vision, state_space, triton, templates,
 )  # fmt: skip
 """The modules whose import fills the registry."""
 

@@ -20,7 +20,7 @@ from pyprof2.analysis.categories import MATRIX_WORK, OTHER
 from pyprof2.analysis.costs import Cost, Estimate, category_of, estimate, is_composite, is_view
 from pyprof2.analysis.costs.evidence import needed_clues, put_together
 from pyprof2.analysis.intervals import holds_marked, nearest_marked
-from pyprof2.columns import distinct, lookup
+from pyprof2.columns import distinct, lookup, sum_at
 from pyprof2.recording import TextCodes
 from pyprof2.signatures import OpCall
 
@@ -271,15 +271,15 @@ def share(total: Int, group: Int, weight: Int) -> Int:
 
 def _split(total: Int, group: Int, weight: Int) -> Int:
     """Split as `share` does; no group is empty."""
-    sums = _sum_by(group, weight, len(total))
+    sums = sum_at(group, weight, len(total))
     weight = np.where(sums[group] > 0, weight, 1)
-    sums = np.maximum(1, _sum_by(group, weight, len(total)))
+    sums = np.maximum(1, sum_at(group, weight, len(total)))
     # The whole multiples of the weights are exact; only the rest needs a fraction, of a
     # number that is not above the weight.
     times, over = np.divmod(total, sums)
     exact = over[group].astype(np.longdouble) * weight / sums[group]
     floor = times[group] * weight + np.floor(exact).astype(np.int64)
-    rest = total - _sum_by(group, floor, len(total))
+    rest = total - sum_at(group, floor, len(total))
     order = np.lexsort((np.floor(exact) - exact, group))
     first = np.searchsorted(group[order], np.arange(len(total)))
     place = np.empty(len(group), np.int64)
@@ -288,12 +288,6 @@ def _split(total: Int, group: Int, weight: Int) -> Int:
     each, extra = np.divmod(rest, size)
     floor += each[group] + (place < extra[group])
     return np.where(total[group] == UNKNOWN, UNKNOWN, floor)
-
-
-def _sum_by(group: Int, values: Int, size: int) -> Int:
-    sums = np.zeros(size, np.int64)
-    np.add.at(sums, group, values)
-    return sums
 
 
 @dataclass(frozen=True)
@@ -372,7 +366,7 @@ def share_costs(work: OwnedWork, dur: Int, helper: Bool, moves: Bool) -> Shares:
     role[rows[~has_main[group]]] = _MAIN
     working = role[rows] == _MAIN
     op_time = np.zeros(len(owner), np.int64)
-    op_time[rows] = _sum_by(group, dur[rows], len(owners))[group]
+    op_time[rows] = sum_at(group, dur[rows], len(owners))[group]
     counts, whole = {}, {}
     for name in COUNTS:
         total = work.totals[name][rows[first]]

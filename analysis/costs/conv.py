@@ -25,6 +25,7 @@ from pyprof2.analysis.costs.operands import (
     integers,
     like,
     maybe_tensor,
+    needed,
     numel,
     refuse,
     tally,
@@ -375,9 +376,7 @@ def conv_tbc(call: OpCall) -> Cost:
     """Input (t, b, c), weight (window, c, k), bias, pad -> (t', b, k): flops 2·t'·b·k·window·c."""
     x, weight = tensor(call, 0), tensor(call, 1)
     (steps, batch, _), (window, _, k) = x.shape, weight.shape
-    pad = integer(call, 3)
-    if pad is None:
-        refuse("the padding is not in the recording")
+    pad = needed(integer(call, 3), "the padding is not in the recording")
     out = fresh((steps + 2 * pad - window + 1, batch, k), x.dtype)
     flops = 2 * numel(out.shape) * numel(weight.shape[:2])
     return tally(flops, read=[x, weight, maybe_tensor(call, 2)], written=[out], dtype=x.dtype)

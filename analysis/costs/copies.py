@@ -24,6 +24,7 @@ from pyprof2.analysis.costs.operands import (
     like,
     maybe_tensor,
     maybe_tensors,
+    needed,
     numel,
     over_dtypes,
     refuse,
@@ -133,9 +134,8 @@ def reshape(call: OpCall) -> Cost:
 @cost_of("aten::repeat", "aten::tile", category="copy")
 def repeat(call: OpCall) -> Cost:
     """x, repeats -> x so many times: x read, the result written."""
-    x, times = tensor(call, 0), integers(call, 1)
-    if times is None:
-        refuse("the repeats are not in the recording")
+    x = tensor(call, 0)
+    times = needed(integers(call, 1), "the repeats are not in the recording")
     out = fresh((numel(x.shape) * numel(times),), x.dtype)
     return tally(0, read=[x], written=[out], params=count_text(out))
 
@@ -267,9 +267,8 @@ def mirror_pad(call: OpCall) -> Cost:
 
 
 def _padded(call: OpCall, *, reads_more: bool) -> Cost:
-    x, pads = tensor(call, 0), integers(call, 1)
-    if pads is None:
-        refuse("the padding is not in the recording")
+    x = tensor(call, 0)
+    pads = needed(integers(call, 1), "the padding is not in the recording")
     shape = list(x.shape)
     kept = list(x.shape)
     for at in range(len(pads) // 2):
@@ -306,9 +305,8 @@ def slice_backward(call: OpCall) -> Cost:
 
     The sizes are recorded by value. Where they are not, the zeros are left out of the count.
     """
-    grad, sizes = tensor(call, 0), integers(call, 1)
-    if sizes is None:
-        refuse("the size of the input is not in the recording")
+    grad = tensor(call, 0)
+    sizes = needed(integers(call, 1), "the size of the input is not in the recording")
     out = fresh(sizes, grad.dtype)
     return tally(0, read=[grad], written=[out], params=count_text(out))
 
@@ -316,9 +314,8 @@ def slice_backward(call: OpCall) -> Cost:
 @cost_of("aten::unfold_backward", category="copy")
 def unfold_backward(call: OpCall) -> Cost:
     """Grad (windows), sizes of the input -> gradient: each element of grad added to one."""
-    grad, sizes = tensor(call, 0), integers(call, 1)
-    if sizes is None:
-        refuse("the size of the input is not in the recording")
+    grad = tensor(call, 0)
+    sizes = needed(integers(call, 1), "the size of the input is not in the recording")
     return tally(counted(grad), read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype)
 
 

@@ -19,8 +19,8 @@ from pyprof2.analysis.costs.operands import (
     integers,
     kind,
     like,
+    needed,
     numel,
-    refuse,
     tally,
     tensor,
 )
@@ -39,10 +39,7 @@ def _flops(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 
 
 def _dims(call: OpCall, index: int) -> tuple[int, ...]:
-    dims = integers(call, index)
-    if not dims:
-        refuse("the dimensions are not in the recording")
-    return dims
+    return needed(integers(call, index) or None, "the dimensions are not in the recording")
 
 
 @cost_of("aten::_fft_c2c", category="fft")
@@ -74,9 +71,8 @@ def r2c(call: OpCall) -> Cost:
 @cost_of("aten::_fft_c2r", category="fft")
 def c2r(call: OpCall) -> Cost:
     """Complex x, dims, norm, length of the last dimension -> real numbers: flops 5·N·log2 n / 2."""
-    x, dims, length = tensor(call, 0), _dims(call, 1), integer(call, 3)
-    if length is None:
-        refuse("the length of the result is not in the recording")
+    x, dims = tensor(call, 0), _dims(call, 1)
+    length = needed(integer(call, 3), "the length of the result is not in the recording")
     shape = list(x.shape)
     shape[dims[-1]] = length
     out = fresh(shape, _REAL.get(x.dtype or ""))

@@ -9,7 +9,7 @@ import json
 import math
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pyprof2.analysis.costs.registry import Cost, Evidence, UnknownCostError
 from pyprof2.analysis.costs.sizes import Size, plain
@@ -17,6 +17,8 @@ from pyprof2.signatures import DTYPE_NUMBERS, TORCH_DTYPES, OpCall, Scalar, Tens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+_Found = TypeVar("_Found")
 
 
 def refuse(reason: str) -> NoReturn:
@@ -28,12 +30,16 @@ def refuse(reason: str) -> NoReturn:
     raise UnknownCostError(reason)
 
 
+def needed(found: _Found | None, reason: str) -> _Found:
+    """Return what was found; give up with a reason where it is None."""
+    if found is None:
+        refuse(reason)
+    return found
+
+
 def tensor(call: OpCall, index: int) -> Tensor:
     """Return input `index`, a tensor."""
-    found = maybe_tensor(call, index)
-    if found is None:
-        refuse(f"input {index} has no shape in the recording")
-    return found
+    return needed(maybe_tensor(call, index), f"input {index} has no shape in the recording")
 
 
 def maybe_tensor(call: OpCall, index: int) -> Tensor | None:
@@ -45,17 +51,13 @@ def maybe_tensor(call: OpCall, index: int) -> Tensor | None:
 def first_tensor(call: OpCall) -> Tensor:
     """Return the first input that is a tensor."""
     found = next((item for item in call.inputs if isinstance(item, Tensor)), None)
-    if found is None:
-        refuse("no input has a shape in the recording")
-    return found
+    return needed(found, "no input has a shape in the recording")
 
 
 def tensors(call: OpCall, index: int) -> tuple[Tensor, ...]:
     """Return input `index`, a list of tensors that is not empty."""
-    found = maybe_tensors(call, index)
-    if not found:
-        refuse(f"the shapes of list {index} are not in the recording")
-    return found
+    found = maybe_tensors(call, index) or None
+    return needed(found, f"the shapes of list {index} are not in the recording")
 
 
 def maybe_tensors(call: OpCall, index: int) -> tuple[Tensor, ...]:

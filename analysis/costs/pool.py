@@ -18,6 +18,7 @@ from pyprof2.analysis.costs.operands import (
     integers,
     like,
     maybe_tensor,
+    needed,
     numel,
     refuse,
     result,
@@ -213,9 +214,8 @@ def adaptive_avg_pool_backward(call: OpCall) -> Cost:
 @cost_of("aten::max_unpool2d", "aten::max_unpool3d", category="pool")
 def max_unpool(call: OpCall) -> Cost:
     """x, places, size -> zeros with x at the places: both read, the result written; no FLOPs."""
-    x, places, size = tensor(call, 0), tensor(call, 1), integers(call, 2)
-    if not size:
-        refuse("the size of the result is not in the recording")
+    x, places = tensor(call, 0), tensor(call, 1)
+    size = needed(integers(call, 2) or None, "the size of the result is not in the recording")
     out = fresh((*x.shape[: -len(size)], *size), x.dtype)
     return tally(0, read=[x, places], written=[out], dtype=x.dtype)
 

@@ -25,6 +25,7 @@ from pyprof2.analysis.costs.operands import (
     integers,
     like,
     maybe_tensor,
+    needed,
     numel,
     refuse,
     scalars_recorded,
@@ -135,9 +136,8 @@ def machete_mm(call: OpCall) -> Cost:
 @cost_of("_C::allspark_w8a16_gemm", category="matmul")
 def allspark_gemm(call: OpCall) -> Cost:
     """x (m, k), weights of 8 bits, scales, zero points, n: flops 2·m·n·k."""
-    x, n = tensor(call, 0), integer(call, 4)
-    if n is None:
-        refuse("the size of the result is not in the recording")
+    x = tensor(call, 0)
+    n = needed(integer(call, 4), "the size of the result is not in the recording")
     return _gemm(x, n, [tensor(call, 1), tensor(call, 2), maybe_tensor(call, 3)])
 
 
@@ -160,9 +160,7 @@ def scaled_fp4_mm(call: OpCall) -> Cost:
 def scaled_mm_by_columns(call: OpCall) -> Cost:
     """A (m, k), b (k, n), scales of both, type of the result, bias: flops 2·m·n·k."""
     a, b = tensor(call, 0), tensor(call, 1)
-    out = dtype_at(call, 4)
-    if out is None:
-        refuse("the type of the result is not in the recording")
+    out = needed(dtype_at(call, 4), "the type of the result is not in the recording")
     return product(a, b, *(maybe_tensor(call, at) for at in (2, 3, 5)), out_dtype=out)
 
 
@@ -347,9 +345,8 @@ def _blocks(x: Tensor, block: int | None, out: Tensor, more: list[Tensor | None]
 @cost_of("bitsandbytes::dequantize_blockwise", category="elementwise")
 def dequantize_blockwise(call: OpCall) -> Cost:
     """Bytes, scales of the blocks, table of 256 values, size, type: scaled, 1 flop each."""
-    x, dtype = tensor(call, 0), dtype_at(call, 4)
-    if dtype is None:
-        refuse("the type of the result is not in the recording")
+    x = tensor(call, 0)
+    dtype = needed(dtype_at(call, 4), "the type of the result is not in the recording")
     read = [x, maybe_tensor(call, 1), maybe_tensor(call, 2)]
     return tally(counted(x), read=read, written=[like(x, dtype)], dtype=dtype)
 
@@ -465,9 +462,8 @@ def linear_dynamic(call: OpCall, evidence: Evidence) -> Cost:
     The weights are an object without a shape: n is that of the result, as it is allocated inside.
     bytes: x, the weights at a byte each, the result of x's type.
     """
-    x, out = tensor(call, 0), evidence.output
-    if out is None:
-        refuse("the shape of the weights is not in the recording")
+    x = tensor(call, 0)
+    out = needed(evidence.output, "the shape of the weights is not in the recording")
     n = out.shape[-1]
     return replace(_gemm(x, n, [fresh((n, x.shape[-1]), "i8")]), dtype="i8")
 

@@ -13,6 +13,7 @@ from pyprof2.analysis.costs.operands import (
     integers,
     like,
     maybe_tensor,
+    needed,
     numel,
     refuse,
     tally,
@@ -76,9 +77,7 @@ def draw(call: OpCall, evidence: Evidence) -> Cost:
 @cost_of("aten::randperm", category="random")
 def randperm(call: OpCall) -> Cost:
     """n -> a permutation: n·log2 n comparisons of random keys; bytes: 8 each, written."""
-    count = integer(call, 0)
-    if count is None:
-        refuse("the length is not in the recording")
+    count = needed(integer(call, 0), "the length is not in the recording")
     out = fresh((count,), "i64")
     halvings = Size(max(count - 1, 0).bit_length(), "log2(N)")
     return tally(Size(count, "N") * halvings, written=[out], params=f"N={count}")
@@ -90,9 +89,8 @@ def multinomial(call: OpCall) -> Cost:
 
     Assumed: one pass over the weights, as for one draw each.
     """
-    weights, count = tensor(call, 0), integer(call, 1)
-    if count is None:
-        refuse("the number of draws is not in the recording")
+    weights = tensor(call, 0)
+    count = needed(integer(call, 1), "the number of draws is not in the recording")
     out = fresh((*weights.shape[:-1], count), "i64")
     flops = 2 * counted(weights)
     cost = tally(flops, read=[weights], written=[out], dtype=weights.dtype)

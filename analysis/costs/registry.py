@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from importlib.resources import files
 from math import prod
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -159,12 +161,19 @@ class _Registered:
     source: Callable[..., Cost | None]
 
 
+_NAMED: Final = tomllib.loads(files("pyprof2").joinpath("data/ops.toml").read_text("utf-8"))
+"""The ops of which a name is all that is needed."""
+_views: Final = frozenset(_NAMED["views"].split())
+_composites: Final = frozenset(_NAMED["composites"].split())
+_data_dependent: Final[dict[str, str]] = {
+    name: entry["why"] for entry in _NAMED["no_formula"] for name in entry["ops"].split()
+}
+_categories: Final[dict[str, str]] = {
+    name: category for category, ops in _NAMED["categories"].items() for name in ops.split()
+}
+_patterns: Final = tuple(name for name in _categories if "*" in name)
+
 _entries: dict[str, _Registered] = {}
-_categories: dict[str, str] = {}
-_patterns: list[str] = []
-_views: set[str] = set()
-_composites: set[str] = set()
-_data_dependent: dict[str, str] = {}
 _factors: dict[str, tuple[int, ...]] = {}
 _sparse_by_name: dict[str, int] = {}
 
@@ -211,36 +220,6 @@ def _check_category(category: str) -> None:
     if category not in CATEGORIES:
         msg = f"category {category}: there is none of that name; use one of {CATEGORIES}"
         raise CostRegistrationError(msg)
-
-
-def set_category(ops: str, category: str) -> None:
-    """Give the ops named in the text `ops`, which need no formula, a category.
-
-    A `*` stands for any text; what comes first wins.
-    """
-    _check_category(category)
-    for name in ops.split():
-        _categories.setdefault(name, category)
-    _patterns.extend(name for name in ops.split() if "*" in name and name not in _patterns)
-    _category_of_pattern.cache_clear()
-
-
-def mark_views(ops: str) -> None:
-    """Say that the ops named in the text `ops` move no data."""
-    _views.update(ops.split())
-
-
-def mark_composites(ops: str) -> None:
-    """Say that the ops named in the text `ops` call other ops, which do the work."""
-    _composites.update(ops.split())
-
-
-def mark_data_dependent(ops: str, reason: str) -> None:
-    """Say why there can be no formula for the ops named in the text `ops`.
-
-    A `*` at the end of a name stands for any rest.
-    """
-    _data_dependent.update(dict.fromkeys(ops.split(), reason))
 
 
 def mark_product(*ops: str, factors: tuple[int, ...], sparse: int | None = None) -> None:

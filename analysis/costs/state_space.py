@@ -20,6 +20,7 @@ from pyprof2.analysis.costs.operands import (
     integer,
     like,
     maybe_tensor,
+    needed,
     numel,
     refuse,
     tally,
@@ -65,9 +66,7 @@ def chunk_scan(call: OpCall) -> Cost:
     from it 4·b·s·h·p·n. Kernels multiply whole chunks: `flops_hi`.
     """
     x, b = tensor(call, 0), tensor(call, 3)
-    chunk = integer(call, 5)
-    if not chunk:
-        refuse("the size of a chunk is not in the recording")
+    chunk = needed(integer(call, 5) or None, "the size of a chunk is not in the recording")
     (batch, rows, heads, width), (*_, groups, states) = x.shape, b.shape
     per_pair = 2 * batch * (groups * states + heads * width)
     passed = 4 * batch * rows * heads * width * states

@@ -11,10 +11,15 @@ and to recognise communication and helper kernels.
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import lru_cache
+from importlib.resources import files
 from typing import Final
 
 from pyprof2.analysis.categories import MATRIX_WORK
+
+NAMES: Final = tomllib.loads(files("pyprof2").joinpath("data/kernels.toml").read_text("utf-8"))
+"""What names say, by words."""
 
 ANONYMOUS: Final = "(anonymous namespace)"
 
@@ -188,83 +193,11 @@ def elements_of(name: str) -> tuple[str, ...]:
 
 # --------------------------------------------------------------------------- kind of work
 
-_WRAPPER = bounded(
-    r"""(?x)
-    cutlass\w*::(?:Kernel2?|device_kernel|kernel) | kentry | ^(?:\w+::)*kernel$
-    | elementwise_kernel | multi_tensor_apply_kernel | globalKernel
-    """
-)
-"""Short names of wrappers: only their template arguments name the work."""
+_WRAPPER = bounded(f"(?x){NAMES['wrappers']}")
 
-_CATEGORIES: Final = (
-    ("memset", r"^Memset|(?<![a-z])memset"),
-    ("memcpy", r"^Memcpy|(?<![a-z])memcpy"),
-    (
-        "comm",
-        r"""nccl|rccl|deep_ep|nvshmem|rocshmem|multimem|mscclpp?|symm_mem|cross_device_reduce
-        |(?i:all_?reduce|all_?gather|all_?to_?all|all2all|reduce_scatter|reducescatter)
-        |lamport|quick_?reduce|userbuffers""",
-    ),
-    (
-        "attention",
-        r"""(?i:(?<!rot_)attention|fmha|flash_?(?:fwd|bwd|attn|mla)|flashattn|sdpa)
-        |(?:^|[_:])attn|_attn(?:_|$)|(?<![a-z])mha_|xqa|qk_int8?_sv|dot_do_o|convert_d[qkv]
-        |(?:Prefill|Decode)With\w*KVCache|MergeStates|_mla_|mqa_logits""",
-    ),
-    (
-        "conv",
-        r"""(?i:(?<![a-z])conv(?!ert)|convolution|convolve)|Conv(?!ert)|fprop|dgrad|wgrad
-        |[sdhi]cudnn_|winograd|Winograd|(?i:(?:im|vol)2(?:d2)?col|col2(?:im|vol))|igemm_(?:fwd|bwd|wrw)|cask_cudnn
-        |fft2d_|nchwToNhwc|nhwcToNchw|batched_transpose_\d|NCHW2CNHW|CNHW2NCHW""",
-    ),
-    ("rnn", r"LSTM|(?<![A-Za-z])GRU|RNN_|RNNcell|(?<![a-z])(?:lstm|gru)_"),
-    (
-        "matmul",
-        r"""(?i:(?<!fb)gemm|gemv|matmul|nvjet|marlin|fused_moe|splitk_?reduce)|Cijk
-        |(?<![a-z])(?:b|add)?mm(?![a-z])|^bmm_|xmma|cutlass|cublas\w*::|magma_|globalKernel
-        |^dot_kernel$|^reduce_1Block_kernel$|^reduce_segments$""",
-    ),
-    (
-        "embedding",
-        r"(?i)(?<!rotary_)(?<!rotary)embedding(?!s?_pos)|embedding_?bag|_embs_|bounds_check_ind",
-    ),
-    ("optimizer", r"multi_tensor_apply|(?i:(?<![a-z])adam|adagrad|lamb_|sgd_)|kOptimizer"),
-    (
-        "norm",
-        r"""(?i:layer_?norm|batch_?norm|group_?norm|rms_?norm|instance_?norm)|bn_[fb]w
-        |RowwiseMoments|GammaBeta|ComputeInternalGradients|ComputeFusedParams
-        |ComputeBackwardFusedParams|(?<![a-z])ln_(?:fwd|bwd)""",
-    ),
-    (
-        "loss",
-        r"(?i)nll_?loss|classnll|cross_?entropy|(?<![a-z])mse_|ctc_loss|kl_div|huber|l1_loss",
-    ),
-    ("softmax", r"(?i)soft_?max"),
-    ("pool", r"(?i)(?<![a-z])(?:max|avg|average|adaptive\w*)_?pool|pooling"),
-    ("random", r"distribution_|(?i:philox|curand|hiprand|randperm)"),
-    ("sort", r"(?i)(?<![a-z])sort|radix_?sort|bitonic|merge_?sort|top_?k|kthvalue"),
-    ("cat", r"CatArray|(?<![a-z])concat"),
-    (
-        "index",
-        r"""(?i)gather|scatter|(?<![a-z])index|indices|take_kernel|nonzero|searchsorted
-        |masked_select|unique|(?<![a-z])select_""",
-    ),
-    (
-        "copy",
-        r"""(?i)copy|transpose|permut|kv_?cache|reshape_and_cache|(?<![a-z])cast_
-        |convert_?tensor""",
-    ),
-    ("fft", r"(?i)(?:regular|vector|bluestein|radix)\w*_fft|(?<![a-z])fft_|_fft"),
-    ("reduce", r"(?i)reduc|cumsum|(?<![a-z])scan|DeviceScan|triton_(?:red|per)_|argm(?:ax|in)"),
-    (
-        "elementwise",
-        r"""(?i)elementwise|pointwise|triton_poi_|unrolled|act_and_mul|rotary|(?<![a-z])rope
-        |quantiz|silu|gelu|swiglu|(?<![a-z])relu|dropout|(?<![a-z])fill""",
-    ),
+_RULES: Final = tuple(
+    (kind, bounded(f"(?x){words}")) for kind, words in NAMES["categories"].items()
 )
-"""Category and its words, the most specific first; matched on the short name."""
-
-_RULES: Final = tuple((category, bounded(rf"(?x){words}")) for category, words in _CATEGORIES)
 
 _INDUCTOR: Final = re.compile(r"triton_(?:poi|per|red|for)_")
 """Inductor's pointwise kernels and reductions: their names list also ops that others do."""
@@ -272,15 +205,7 @@ _INDUCTOR_RULES: Final = tuple(
     rule for rule in _RULES if rule[0] not in (*MATRIX_WORK, "comm", "memcpy", "memset")
 )
 
-_FUNCTORS: Final = (
-    ("norm", re.compile(r"GroupNorm|LayerNorm|BatchNorm|[Rr]ms_?norm")),
-    ("loss", re.compile(r"mse_|smooth_l1|huber|binary_cross_entropy|kl_div|nll_")),
-    ("optimizer", re.compile(r"multi_tensor_apply|[Aa]dam|[Ss]gd|SGD|Lamb")),
-    ("copy", re.compile(r"direct_copy_kernel|\bcopy_kernel|_copy_kernel_cuda|CopyFunctor")),
-    ("random", re.compile(r"distribution_nullary|bernoulli|random_")),
-    ("index", re.compile(r"index_|gather|scatter")),
-)
-"""Words of the functors that generic pointwise kernels apply."""
+_FUNCTORS: Final = tuple((kind, re.compile(words)) for kind, words in NAMES["functors"].items())
 
 
 @lru_cache(_CACHE_SIZE)
@@ -304,44 +229,8 @@ def _first(text: str, rules: tuple[tuple[str, re.Pattern[str]], ...] = _RULES) -
 
 # --------------------------------------------------------------------------- helpers
 
-_HELPERS: Final = bounded(
-    r"""(?x)
-    # matrix products: sum the parts of a split K, apply the epilogue, prepare pointers
-    (?i:split_?k_?reduc|reduce_?split_?k|stream_?k\w*(?:fixup|reduc)|(?<![a-z])fixup)
-    | PostGSU | reduce_segments | _finalize_matmul | reduce_1Block_kernel
-    | epilogue::impl::globalKernel | (?<![a-z])scal_kernel<.*cublas
-    | compute_gemm_pointers | prepare_grouped_gemm | get_group(?:ed)?_gemm_starts
-    | computeStrides | moe_align_block_size | transpose_(?:and_pack_)?fp32
-    # convolutions: change the layout, make tables of offsets, transform for Winograd and FFT
-    | (?i:nchw_?(?:to|2)_?\w*nhwc|nhwc_?(?:to|2)_?\w*nchw|nchw2cnhw|cnhw2nchw)
-    | batched_transpose_\d | compute\w*Offsets | kern_precompute_indices | flip_filter
-    | scalePackedTensor | SubTensorOpWith | (?i:(?:im|vol)2(?:d2)?col|col2(?:im|vol))
-    | winograd_nonfused:: | generateWinogradTiles | fft2d_[rc]2[rc] | reduce_wgrad
-    # attention: passes before and after the products
-    | dot_do_o | DotDoO | SumOdO | OGradDotO | _bwd_odo | convert_d(?:q|k|v|kv)(?![a-z])
-    | clear_dkvaccum | [bB]wd_?[pP](?:re|ost)process | Backward(?:Pre|Post)process
-    | (?:BwdConvert|BwdConvertQGrad|dq_convert) | prepare_varlen | get_mla_metadata
-    | (?i:(?:splitkv|split_kv|mla|fwd|forward|flash)\w*_?combine) | MergeStates
-    | fmhaReductionKernel | FmhaMlaReduction | paged_attention_\w*reduce
-    # workspaces
-    | (?i:(?<![a-z])memset|zero_?workspace|init_?workspace)
-    """
-)
-
-
-_MOVERS: Final = bounded(
-    r"""(?x)
-    # PyTorch, cub and rocPRIM
-    (?:^|::)(?:\w*elementwise_kernel\w* | reduce_kernel\w* | CatArrayBatchedCopy\w*)$
-    | (?:cub|rocprim)::\S*Reduce
-    # cuDNN and MIOpen: add a bias, sum its gradient, pad, change the layout
-    | (?:^|::)(?:op_?tensor|add_?tensor|tensorTransform) | (?:^|::)n\w+AddPadding
-    | ^Op\d?d?Tensor | ConvBwdB(?:ias)?$
-    # Inductor: pointwise and reductions
-    | ^triton_(?:poi|per|red|for)_
-    | ^(?:nccl|rccl)
-    """
-)
+_HELPERS: Final = bounded(f"(?x){NAMES['helpers']}")
+_MOVERS: Final = bounded(f"(?x){NAMES['movers']}")
 
 
 @lru_cache(_CACHE_SIZE)

@@ -18,6 +18,7 @@ from pyprof2.analysis.job.critical_path import critical_path
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
 from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
+from pyprof2.columns import sum_at
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -215,8 +216,7 @@ def _busiest(job: JobGraph, durations: Int) -> int:
     own = lane >= 0
     if not own.any():
         return 0
-    sums = np.zeros(int(lane.max()) + 1, np.int64)
-    np.add.at(sums, lane[own], durations[own])
+    sums = sum_at(lane, durations, int(lane.max()) + 1)
     early = (graph.lag < 0) & (lane[graph.source] == lane[graph.target]) & own[graph.target]
     np.add.at(sums, lane[graph.target[early]], graph.lag[early])
     return int(sums.max())

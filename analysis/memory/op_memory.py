@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import Nest, add_to_parents, levels_of, same_again
-from pyprof2.columns import as_pandas, combine_keys, lookup, text_array
+from pyprof2.columns import as_pandas, combine_keys, lookup, sum_at, text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import TEXT, Column
 
@@ -121,15 +121,14 @@ def memory_by_op(
         rows = np.flatnonzero(chosen & (place == device))
         sums: dict[str, Int] = {"calls": calls}
         gained = np.maximum(change[rows], 0)
-        for name, values in zip(_SUMS, (change[rows], gained > 0, gained), strict=True):
-            own = np.zeros(count, np.int64)
-            np.add.at(own, owner[rows], values)
+        each_one = (gained > 0).astype(np.int64)
+        for name, values in zip(_SUMS, (change[rows], each_one, gained), strict=True):
+            own = sum_at(owner[rows], values, count)
             every = own.copy()
             add_to_parents(every, parent, levels)
             every[again] = 0
             for prefix, each in (("", every), ("self_", own)):
-                sums[prefix + name] = np.zeros(len(names), np.int64)
-                np.add.at(sums[prefix + name], codes, each)
+                sums[prefix + name] = sum_at(codes, each, len(names))
         found = pd.DataFrame({"op": names} | sums)
         found = found[(found.drop(columns=["op", "calls"]) != 0).any(axis=1)]
         where = rows[0]

@@ -15,7 +15,7 @@ from pyprof2.analysis.intervals import add_to_parents, levels_of, same_again
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
 from pyprof2.analysis.summaries.profile import Key, KeyGroups, added, order_shown, whole_numbers
 from pyprof2.analysis.summaries.profile_columns import AXES, OF_CALLS
-from pyprof2.columns import as_pandas, text_array
+from pyprof2.columns import as_pandas, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
@@ -78,15 +78,13 @@ def op_calls(
         work = tables[name]
         op, time = int_column(work, "op_id", -1), int_column(work, "dur_ns", 0)
         yes = has_text(work, "tensor_core", ("yes",))
-        for sums, part in (
-            (device, op >= 0),
-            (fast, (op >= 0) & yes),
-            (known, (op >= 0) & (yes | has_text(work, "tensor_core", ("no",)))),
-        ):
-            np.add.at(sums, op[part], time[part])
-    launching = np.zeros(count, np.int64)
-    owner = int_column(tables["launches"], "op_id", -1)
-    np.add.at(launching, owner[owner >= 0], tables["launches"]["dur_ns"].to_numpy()[owner >= 0])
+        has_verdict = yes | has_text(work, "tensor_core", ("no",))
+        device += sum_at(op, time, count)
+        fast += sum_at(np.where(yes, op, -1), time, count)
+        known += sum_at(np.where(has_verdict, op, -1), time, count)
+    launches = tables["launches"]
+    owner, took = int_column(launches, "op_id", -1), int_column(launches, "dur_ns", 0)
+    launching = sum_at(owner, took, count)
     is_kind = has_text(ops, "category", _TENSOR_CORE_KINDS)
     could = np.asarray(is_kind | (fast > 0), np.int64)
     levels = levels_of(parent)

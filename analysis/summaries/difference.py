@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from pyprof2.columns import sum_at
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -93,8 +95,8 @@ def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
         "calls": np.where(both, (b.n - a.n)[group] * took, 0),
         "shapes": np.where(both, shapes, 0),
         "precision": np.where(known, precision, 0),
-        "kernel choice": _summed(choice, of, len(group)),
-        "kernel speed": _summed(speed, of, len(group)),
+        "kernel choice": sum_at(of, choice, len(group)),
+        "kernel speed": sum_at(of, speed, len(group)),
         "new": np.where(a.has_group[group], 0, b.time),
         "gone": np.where(b.has_group[group], 0, -a.time),
     }
@@ -103,9 +105,9 @@ def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
 def _side(leaves: Leaves, side: int, steps: int) -> _Side:
     count, time = leaves.counts[side], leaves.times[side]
     of, dims, group = leaves.signature, leaves.dims, leaves.group
-    by_signature, time_by_signature = (_summed(x, of, len(group)) for x in (count, time))
-    by_dims = _summed(by_signature, dims, int(dims.max(initial=-1)) + 1)
-    by_group = _summed(by_signature, group, int(group.max(initial=-1)) + 1)
+    by_signature, time_by_signature = (sum_at(of, x, len(group)) for x in (count, time))
+    by_dims = sum_at(dims, by_signature, int(dims.max(initial=-1)) + 1)
+    by_group = sum_at(group, by_signature, int(group.max(initial=-1)) + 1)
     group_of_dims = np.zeros(len(by_dims), np.int64)
     group_of_dims[dims] = group
     return _Side(
@@ -125,12 +127,6 @@ def _side(leaves: Leaves, side: int, steps: int) -> _Side:
 
 def _each_from_the_other(a: Numbers, b: Numbers, has_a: Bool, has_b: Bool) -> tuple[Numbers, ...]:
     return np.where(has_a, a, b), np.where(has_b, b, a)
-
-
-def _summed(values: Numbers, place: Int, size: int) -> Numbers:
-    sums = np.zeros(size, values.dtype)
-    np.add.at(sums, place, values)
-    return sums
 
 
 def _ratio(part: Numbers, whole: Numbers) -> Numbers:

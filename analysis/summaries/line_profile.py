@@ -24,6 +24,7 @@ from pyprof2.analysis.time.line_tree import (
     Tree,
 )
 from pyprof2.analysis.time.step_times import TimedStep, outlier_steps, timed_steps
+from pyprof2.columns import sum_at
 from pyprof2.errors import UsageError
 from pyprof2.tables import Column
 
@@ -318,9 +319,8 @@ class _TreeSums:
 
     def of_steps(self, keep: Bool) -> Int:
         """Return the time of these rows in each step."""
-        found = np.zeros(max(1, self._count), np.int64)
-        np.add.at(found, self._window[keep], _ints(self._rows["time_ns"])[keep])
-        return found
+        time = _ints(self._rows["time_ns"])
+        return sum_at(np.where(keep, self._window, -1), time, max(1, self._count))
 
     def table(self, keep: Bool, query: LineQuery, total_ns: int) -> pd.DataFrame:
         """Return `COLUMNS` for the nodes that have any of the rows that `keep` marks."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.intervals import Nest, add_to_parents, levels_of
+from pyprof2.analysis.intervals import Nest, add_to_parents, levels_of, time_without_children
 from pyprof2.analysis.summaries.call_sums import beside
 from pyprof2.analysis.summaries.profile import Key, KeyGroups, added, chosen, whole_numbers
 from pyprof2.analysis.summaries.profile_columns import OF_MODULES
 from pyprof2.analysis.summaries.rows import is_engine
-from pyprof2.columns import combine_keys, lookup, text_array
+from pyprof2.columns import combine_keys, lookup, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
@@ -69,16 +69,13 @@ def module_calls(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
     by_op = (op >= 0) & (lookup(around, op, -1) == caller) & (caller >= 0)
     parent = np.where(by_op, -1, caller)
     device = np.zeros(count, np.int64)
-    for name in ("kernels", "copies"):
-        owner = int_column(tables[name], "op_id", -1)
-        np.add.at(device, owner[owner >= 0], tables[name]["dur_ns"].to_numpy()[owner >= 0])
+    for work in (tables["kernels"], tables["copies"]):
+        device += sum_at(int_column(work, "op_id", -1), int_column(work, "dur_ns", 0), count)
     add_to_parents(device, op_parent, levels_of(op_parent))
     calls = len(kept)
     time, rows = length[count:], np.flatnonzero(direct)
-    host, own_device = time.copy(), np.zeros(calls, np.int64)
-    np.subtract.at(host, parent[parent >= 0], time[parent >= 0])
-    np.subtract.at(host, around[rows], length[rows])
-    np.add.at(own_device, around[rows], device[rows])
+    host = time_without_children(parent, time) - sum_at(around[rows], length[rows], calls)
+    own_device = sum_at(around[rows], device[rows], calls)
     whole = own_device.copy()
     add_to_parents(whole, parent, levels_of(parent))
     return pa.table(

@@ -60,7 +60,5 @@ def owner_shares(
     for owner, part in zip(owners[is_known[group]], split[is_known[group]].tolist(), strict=True):
         found[owner] += part
     for number in np.flatnonzero(~is_known).tolist():
-        own_names = owners[group == number].tolist()
-        name = shared_text(own_names) if len(own_names) > 1 else own_names[0]
-        found[name] += int(time[number])
+        found[shared_text(owners[group == number].tolist())] += int(time[number])
     return found

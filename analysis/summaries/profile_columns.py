@@ -322,7 +322,7 @@ def key_name(column: str, depth: int | None, fold_numbers: bool, name: str) -> s
     owners = split_owners(name)
     if len(owners) > 1:
         keys = dict.fromkeys(key_name(column, depth, fold_numbers, each) for each in owners)
-        return shared_text(list(keys)) if len(keys) > 1 else next(iter(keys))
+        return shared_text(list(keys))
     if column not in PATHS or name == NONE:
         return name
     separator = PATHS[column]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pyprof2.analysis.intervals import depths
 from pyprof2.analysis.summaries.profile_columns import NONE
-from pyprof2.columns import lookup
+from pyprof2.columns import lookup, sum_at
 from pyprof2.errors import TableError
 from pyprof2.recording import code_column, int_column
 
@@ -69,8 +69,7 @@ def stack_sums(
         place, path = _heads(own, of, nested.get(int(str(rank))))
         leaf, leaves = _leaves(own, of)
         keys, group = np.unique(np.stack((place, leaf), axis=1), axis=0, return_inverse=True)
-        sums = np.zeros(len(keys), np.int64)
-        np.add.at(sums, group.ravel(), values)
+        sums = sum_at(group.ravel(), values, len(keys))
         for (at, last), total in zip(keys.tolist(), sums.tolist(), strict=True):
             if total:
                 found[(*path(at), *leaves[last])] += total

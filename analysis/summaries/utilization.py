@@ -32,7 +32,7 @@ from pyprof2.analysis.hardware.roofline import highest_peak
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.time.recordings import recorded_span
 from pyprof2.analysis.time.step_windows import StepWindows
-from pyprof2.columns import int_array, lookup, merge_texts, narrow, text_array
+from pyprof2.columns import int_array, lookup, merge_texts, narrow, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.result_tables import UTILIZATION
 
@@ -162,9 +162,7 @@ def _sums(table: pa.Table, steps: Int, values: Int) -> Int:
         step = int_column(table, "step", _WHOLE)
         place = np.minimum(np.searchsorted(steps, step), len(steps) - 1)
         values = np.where(steps[place] == step, values, 0)
-    sums = np.zeros(len(steps), np.int64)
-    np.add.at(sums, place, values)
-    return sums
+    return sum_at(place, values, len(steps))
 
 
 def _gpu_time(tables: Sequence[ChunkedTable], steps: Int) -> Int | None:

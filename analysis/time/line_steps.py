@@ -11,7 +11,7 @@ from pyprof2.analysis.intervals import Nest, last_not_after
 from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.step_windows import step_ranges
-from pyprof2.columns import row_of, short
+from pyprof2.columns import row_of, short, sum_at
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -193,13 +193,11 @@ class _ThreadOps(NamedTuple):
         begin, finish = max(begin, since), min(finish, until)
         earlier = np.flatnonzero(self.end[:first] > begin)
         at = np.concatenate((earlier, np.arange(first, last)))
-        own = np.zeros(len(at), np.int64)
         if begin >= finish:
-            return self.rows[at], own
+            return self.rows[at], np.zeros(len(at), np.int64)
         start, end = self.start[at], self.end[at]
         # Doubled times leave room for a point strictly inside of the time between two bounds.
         nest = Nest.of(np.zeros_like(start), 2 * start, 2 * end)
         bounds = np.unique(np.clip(np.concatenate((start, end, [begin, finish])), begin, finish))
         owner = nest.innermost(np.zeros(len(bounds) - 1, np.int64), 2 * bounds[:-1] + 1)
-        np.add.at(own, owner[owner >= 0], np.diff(bounds)[owner >= 0])
-        return self.rows[at], own
+        return self.rows[at], sum_at(owner, np.diff(bounds), len(at))

@@ -27,7 +27,7 @@ from pyprof2.analysis.time.line_work import (
     LineWork,
     Places,
 )
-from pyprof2.columns import int_array, lookup, text_array
+from pyprof2.columns import int_array, lookup, sum_at, text_array
 from pyprof2.result_tables import LINES
 
 if TYPE_CHECKING:
@@ -148,10 +148,10 @@ def invocations(tables: Mapping[str, pa.Table], ledger: str, step: int | None) -
     of_ledger = work.devices() if ledger == "device" else of_host
     time, phase, call = _times(of_ledger, lines, in_step)
     count = len(lines.at)
-    forward, backward = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.add.at(forward, call[phase == _FORWARD], time[phase == _FORWARD])
-    again = np.isin(phase, _BACKWARD)
-    np.add.at(backward, call[again], time[again])
+    forward, backward = (
+        sum_at(np.where(own, call, -1), time, count)
+        for own in (phase == _FORWARD, np.isin(phase, _BACKWARD))
+    )
     has_backward = np.zeros(count, bool)
     has_backward[lines.at[np.isin(lines.phase, _BACKWARD) & (lines.at >= 0)]] = True
     of_step = np.append(_marked(in_step, part.step), np.zeros(count - ops, bool))

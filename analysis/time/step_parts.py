@@ -23,7 +23,7 @@ from pyprof2.analysis.time.steps import (
     WindowSlices,
     device_columns,
 )
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, sum_at
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def _idle(idle: pa.Table, windows: StepWindows) -> pd.DataFrame:
     cause = by_name[code[rows]]
     key = combine_keys(device[rows], window[rows], cause)
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
-    sums = np.zeros(len(first), np.int64)
-    np.add.at(sums, group, time[rows])
+    sums = sum_at(group, time[rows], len(first))
     names = np.array([f"{IDLE}{name}" for name in sorted(causes)], object)[cause[first]]
     return _frame(device[rows][first], window[rows][first], names, sums)
 

@@ -18,7 +18,7 @@ from pyprof2.analysis.chunked import ENDLESS, in_time_order
 from pyprof2.analysis.intervals import Covered, Int, merged, time_within
 from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.columns import order_of
+from pyprof2.columns import order_of, sum_at
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
@@ -154,6 +154,5 @@ def only_steps(ranges: pa.Table) -> pa.Table:
 
 def _summed(step: Int, values: Int) -> dict[int, int]:
     steps, place = np.unique(step, return_inverse=True)
-    sums = np.zeros(len(steps), np.int64)
-    np.add.at(sums, place, values)
+    sums = sum_at(place, values, len(steps))
     return dict(zip(steps.tolist(), sums.tolist(), strict=True))

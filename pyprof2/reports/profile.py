@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from pyprof2.analysis.axes import OWNED, owners_in_words, shared_text, split_owners
+from pyprof2.analysis.axes import OWNED, in_words, owners_in_words
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     MEANS,
@@ -266,7 +266,7 @@ def _first_stored(run: Run, query: Query) -> Listed | None:
             break
     for shared, name in sets.items():
         cells = zip(found[shared].cells, found[name].cells, strict=True)
-        words = [shared_text(split_owners(each)) if each else own for each, own in cells]
+        words = [in_words(each) if each else own for each, own in cells]
         found[name] = Listing(words, is_text=True)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.axes import OWNED, in_shared_text, shared_text, split_owners
+from pyprof2.analysis.axes import OWNED, in_shared_text, in_words
 from pyprof2.analysis.hardware.kernel_names import short_name
 from pyprof2.analysis.summaries.cube import OTHER_STEPS
 from pyprof2.analysis.summaries.profile import OF_FLOPS
@@ -31,9 +31,7 @@ def tables_of(run: Run, found: Cube) -> dict[str, Any]:
     }
     texts = found.keys.drop(columns=list(_PLAIN))
     for name in OWNED:
-        several = [t for t in texts[name].dropna().unique() if len(split_owners(str(t))) > 1]
-        words = {text: shared_text(split_owners(str(text))) for text in several}
-        texts[name] = texts[name].astype(object).replace(words) if words else texts[name]
+        texts[name] = texts[name].map(in_words, na_action="ignore")
     keys = table(texts, shown)["columns"]
     plain = {name: numbers(found.keys[name]) for name in _PLAIN}
     sums = {str(name): column(found.sums[name]) for name in found.sums}

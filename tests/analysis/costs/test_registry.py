@@ -224,6 +224,15 @@ def test_every_category_is_one_of_the_contract() -> None:
     assert found <= set(CATEGORIES)
 
 
+def test_names_without_a_formula_stand_in_one_category_that_there_is() -> None:
+    categories = registry._NAMED["categories"]
+    names = [name for ops in categories.values() for name in ops.split()]
+
+    assert set(categories) <= set(CATEGORIES)
+    assert len(names) == len(set(names)) > 300
+    assert [name for name in names if "*" not in name and registry._find(name)] == []
+
+
 def test_composites_and_views_are_told_apart() -> None:
     assert is_composite("aten::linear")
     assert not is_composite("aten::addmm")

@@ -520,11 +520,11 @@ def test_what_is_not_one_device_says_what_to_give(text: str, words: str) -> None
 
 
 def test_the_driver_reports_no_more_than_is_on_the_card() -> None:
-    sizes = [(e.device.name, *size) for e in devices._ENTRIES for size in e.memory.items()]
+    sizes = [(d.name, *size) for d, _, row in devices._ENTRIES for size in row.memory]
 
     assert len(sizes) > 40
     assert [n for n, card, seen in sizes if seen and not 0.9 * card < seen <= card] == []
 
 
 def test_a_size_that_tells_devices_apart_is_the_only_one() -> None:
-    assert [e.device.name for e in devices._ENTRIES if e.by_memory and len(e.memory) != 1] == []
+    assert [r.name for *_, r in devices._ENTRIES if r.by_memory and len(r.memory) != 1] == []

@@ -253,7 +253,7 @@ def test_category_is_the_kind_of_work_in_the_name(kernel: str, category: str | N
 
 def test_categories_are_those_of_the_column() -> None:
     assert set(NAMES) <= CATEGORIES | {None}
-    assert {category for category, _ in kernel_names._CATEGORIES} <= CATEGORIES
+    assert {category for category, _ in kernel_names._RULES} <= CATEGORIES
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ OF_THE_USER: Final = (
     "pyprof2.watch.recording.fits",
 )
 KEPT: Final = {
-    "pyprof2.analysis.hardware.devices._entry",
+    "pyprof2.analysis.hardware.devices._read_table",
     "pyprof2.analysis.hardware.kernel_names.bounded",
 }
 """Functions that make patterns which a global of their module, or of their caller's, holds."""
