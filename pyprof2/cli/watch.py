@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyprof2.cli import arguments
-from pyprof2.errors import CaptureError, OutputExistsError, UsageError
+from pyprof2.errors import CaptureError, OutputExistsError
 from pyprof2.integrations.environment import ON_DEMAND
 from pyprof2.reports.cells import clean
 from pyprof2.store.places import place
@@ -175,15 +175,14 @@ def _check(args: argparse.Namespace) -> None:
         UsageError: they have none.
         OutputExistsError: the folder is there.
     """
-    if args.keep is not None and args.every is None:
-        msg = "--keep is how many recordings of --every are kept: say --every TIME"
-        raise UsageError(msg)
-    if args.at is not None and (args.every is not None or args.steps or args.serve):
-        msg = "--at is when one recording of a duration begins: leave it out"
-        raise UsageError(msg)
-    if args.duration > _LONGEST_S or not args.duration:
-        msg = f"--duration can be up to {_LONGEST_S:.0f} s: a file has every op of it"
-        raise UsageError(msg)
+    arguments.refuse({
+        "--keep is how many recordings of --every are kept: say --every TIME":
+            args.keep is not None and args.every is None,
+        "--at is when one recording of a duration begins: leave it out":
+            args.at is not None and (args.every is not None or args.steps or args.serve),
+        f"--duration can be up to {_LONGEST_S:.0f} s: a file has every op of it":
+            args.duration > _LONGEST_S or not args.duration,
+    })  # fmt: skip
     if not (args.env or args.list or args.serve):
         output = _output(args)
         if sys.platform == "linux":
