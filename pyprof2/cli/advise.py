@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     """Show what to change in the program that `args.input` is a recording of."""
     target = arguments.target_of(args)
     from pyprof2.reports.advice import AdviceQuery, show
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
 
     loaded = arguments.loaded(args, device=args.device)
     target = arguments.with_sides(target, loaded, call("idle", input=str(args.input)))

@@ -88,7 +88,7 @@ def with_sides(target: files.Target, run: Run, *following: dict[str, Any]) -> fi
     """
     if target.sides is None:
         return target
-    from pyprof2.reports.envelope import evidence_of
+    from pyprof2.reports.files import evidence_of
 
     return replace(target, sides=(evidence_of(run), following))
 

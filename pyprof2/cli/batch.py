@@ -228,7 +228,7 @@ def _check(args: argparse.Namespace) -> None:
 def _code(model: Model, path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
-    from pyprof2.lsp.patches import code_of
+    from pyprof2.lsp.batch_size import code_of
 
     return code_of(path, [int(size) for size in model.batches])
 

@@ -32,7 +32,7 @@ def add_to(commands: arguments.Commands) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Show what `args.input` has and lacks."""
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
 
     target, loaded = arguments.target_of(args), arguments.loaded(args)
     target = arguments.with_sides(target, loaded, call("prof", input=str(args.input)))

@@ -91,14 +91,14 @@ def run(args: argparse.Namespace) -> None:
     target = arguments.target_of(args)
     from pyprof2.api.comparison import compare, failures
     from pyprof2.reports.comparison import ComparisonQuery, show
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
 
     axes = tuple(args.by or ())
     by_rank = axes == (RANK,)
     axes = () if by_rank else axes
     if "phase" in axes and set(axes) <= {"phase", "kind"}:
         from pyprof2.api.run import load
-        from pyprof2.reports.serving_comparison import show_serving_difference
+        from pyprof2.reports.serving import show_serving_difference
 
         progress = arguments.wants_progress(args)
         runs = [load(each, progress=progress) for each in (args.a, args.b)]

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
         msg = f"{args.input}: {error}"
         raise UsageError(msg) from error
     if args.envelope:
-        from pyprof2.reports.envelope import call
+        from pyprof2.reports.files import call
 
         following = call("prof", input=str(args.input), by="kernel")
         arguments.with_sides(target, loaded, following).write_enveloped(facts)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     """Show why the devices of `args.input` did nothing."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.idle_profile import check_axes
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
     from pyprof2.reports.idle import IdleQuery, show
 
     axes = tuple(args.by or ())

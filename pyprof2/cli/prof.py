@@ -179,7 +179,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
     from pyprof2.cli.query import asks_for_serving, check_breakdown, has_no_choice, read_query
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
 
     by_serving = asks_for_serving(args)
     query = read_query(args, by=[] if by_serving else args.by)

@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
     if sys.platform != "linux":
         msg = "jobs can be recorded while they run on Linux only"
         raise CaptureError(msg)
-    from pyprof2.watch import control
+    from pyprof2.watch import daemon as control
 
     if args.list:
         _list(args)
@@ -211,7 +211,7 @@ def _list(args: argparse.Namespace) -> None:
     """Print the processes that ask."""
     from tabulate import tabulate
 
-    from pyprof2.watch import control
+    from pyprof2.watch import daemon as control
     from pyprof2.watch.recording import POLL_S
 
     seconds = POLL_S + 1
@@ -257,7 +257,7 @@ def _store_of(folder: Path) -> Path:
 
 def _trigger(args: argparse.Namespace) -> None:
     """Let the daemon that serves record, and show what came."""
-    from pyprof2.watch import control
+    from pyprof2.watch import daemon as control
 
     wanted, options = _asked(args)
     request = {
@@ -384,7 +384,7 @@ class _Bar:
     def show(self, recording: OnDemandRecording) -> None:
         """Draw the state of a recording."""
         if self._is_shown:
-            from pyprof2.watch import control
+            from pyprof2.watch import daemon as control
 
             self.draw(control.progress(recording))
 
