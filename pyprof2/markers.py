@@ -86,6 +86,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from inspect import get_annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
@@ -148,6 +149,22 @@ HeldFor: TypeAlias = Literal[
 Weight: TypeAlias = tuple[str, str, int, int, int | None, int | None, str | None]
 """Name, dtype, address; bytes: own, of the gradient, of the optimizer's state; lines."""
 StepEvent: TypeAlias = Literal["begins", "over", "stepped", "batch", "ended"]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+_Place = Annotated[int, msgspec.Meta(ge=0, lt=10**9)]  # of a process in a job: no job is larger
+_Step = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+_Address = Annotated[int, msgspec.Meta(gt=0, le=_MAX_INT)]
+_Block = tuple[_Address, _Bytes]
+_Blocks = Annotated[tuple[_Block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)]
+_Weight = tuple[str, str, _Address, _Bytes, _Bytes | None, _Bytes | None, str | None]
+_Weights = Annotated[tuple[_Weight, ...], msgspec.Meta(max_length=WEIGHTS_AT_MOST)]
+_Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
+# Limits of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
+_Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
+_Joules = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+_Bandwidth = Annotated[float, msgspec.Meta(gt=0, le=1e14)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,37 +235,37 @@ class Marker:
     forward: str | None = None
     accumulate: bool = False
     name: str | None = None
-    step: int | None = None
+    step: _Step | None = None
     event: StepEvent | None = None
-    rank: int | None = None
-    world_size: int | None = None
+    rank: _Place | None = None
+    world_size: _Place | None = None
     torch: str | None = None
     source_root: str | None = None
-    bytes: int | None = None
+    bytes: _Bytes | None = None
     group: str | None = None
-    ranks: tuple[int, ...] | None = None
-    threads: int | None = None
-    flop_per_s: dict[str, float] | None = None
-    bytes_per_s: float | None = None
-    cache_bytes: int | None = None
-    joules: dict[str, float] | None = None
-    idle_joules: dict[str, float] | None = None
-    idle_seconds: float | None = None
+    ranks: tuple[_Place, ...] | None = None
+    threads: _Threads | None = None
+    flop_per_s: dict[str, _Flops] | None = None
+    bytes_per_s: _Bandwidth | None = None
+    cache_bytes: _Bytes | None = None
+    joules: dict[str, _Joules] | None = None
+    idle_joules: dict[str, _Joules] | None = None
+    idle_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] | None = None
     moment: Moment | None = None
     category: HeldFor | None = None
-    blocks: tuple[tuple[int, int], ...] | None = None
-    weights: tuple[Weight, ...] | None = None
-    batch: int | None = None
+    blocks: _Blocks | None = None
+    weights: _Weights | None = None
+    batch: _Count | None = None
     desc: str | None = None
-    span: tuple[int, int, int] | None = None
-    number: int | None = None
-    since: int | None = None
-    peer: int | None = None
+    span: tuple[_Place, _Place, _Place] | None = None
+    number: _Count | None = None
+    since: _Count | None = None
+    peer: _Place | None = None
     dtype: str | None = None
-    in_bytes: int | None = None
-    out_bytes: int | None = None
-    sent_bytes: int | None = None
-    received_bytes: int | None = None
+    in_bytes: _Bytes | None = None
+    out_bytes: _Bytes | None = None
+    sent_bytes: _Bytes | None = None
+    received_bytes: _Bytes | None = None
     uneven: bool = False
     waits: bool = False
     root: str | None = None
@@ -353,20 +370,6 @@ def _format_inputs(inputs: tuple[Input, ...]) -> list[Any]:
     return items
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
-_Place = Annotated[int, msgspec.Meta(ge=0, lt=10**9)]  # of a process in a job: no job is larger
-_Step = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-_Address = Annotated[int, msgspec.Meta(gt=0, le=_MAX_INT)]
-_Block = tuple[_Address, _Bytes]
-_Blocks = Annotated[tuple[_Block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)]
-_Weight = tuple[str, str, _Address, _Bytes, _Bytes | None, _Bytes | None, str | None]
-_Weights = Annotated[tuple[_Weight, ...], msgspec.Meta(max_length=WEIGHTS_AT_MOST)]
-_Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
-# Limits of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
-_Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
-_Joules = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-_Bandwidth = Annotated[float, msgspec.Meta(gt=0, le=1e14)]
 _Atom = bool | Annotated[int, msgspec.Meta(ge=-_MAX_INT, le=_MAX_INT)] | float | str | None
 # How deep values may nest is bounded here, so that no text can exhaust the stack.
 _Value = _Atom | list[_Atom | list[_Atom]]
@@ -382,64 +385,20 @@ class _Item(msgspec.Struct):
     value: _Value | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Wire(msgspec.Struct):
-    """The fields of a marker as they stand in its text."""
-
-    pyprof2: Literal[1, 2]
-    kind: Literal[Kind]
-    op: str | None = None
-    inputs: list[_Item | list[_Item] | None] | None = None
-    device: str | None = None
-    layer: str | None = None
-    module: str | None = None
-    source: str | None = None
-    direction: Direction | None = None
-    recompute: bool = False
-    forward: str | None = None
-    accumulate: bool = False
-    name: str | None = None
-    step: _Step | None = None
-    event: StepEvent | None = None
-    rank: _Place | None = None
-    world_size: _Place | None = None
-    torch: str | None = None
-    source_root: str | None = None
-    bytes: _Bytes | None = None
-    group: str | None = None
-    ranks: tuple[_Place, ...] | None = None
-    threads: _Threads | None = None
-    flop_per_s: dict[str, _Flops] | None = None
-    bytes_per_s: _Bandwidth | None = None
-    cache_bytes: _Bytes | None = None
-    joules: dict[str, _Joules] | None = None
-    idle_joules: dict[str, _Joules] | None = None
-    idle_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] | None = None
-    moment: Moment | None = None
-    category: HeldFor | None = None
-    blocks: _Blocks | None = None
-    weights: _Weights | None = None
-    batch: _Count | None = None
-    desc: str | None = None
-    span: tuple[_Place, _Place, _Place] | None = None
-    number: _Count | None = None
-    since: _Count | None = None
-    peer: _Place | None = None
-    dtype: str | None = None
-    in_bytes: _Bytes | None = None
-    out_bytes: _Bytes | None = None
-    sent_bytes: _Bytes | None = None
-    received_bytes: _Bytes | None = None
-    uneven: bool = False
-    waits: bool = False
-    root: str | None = None
-    outermost: bool = False
-    host: str | None = None
-    system: str | None = None
-    uncounted: str | None = None
-
+# The fields of a marker as they stand in its text: those of `Marker`, with its version.
+_FIELDS: Final = get_annotations(Marker, eval_str=True) | {
+    "inputs": list[_Item | list[_Item] | None] | None
+}
+_Wire: Any = msgspec.defstruct(
+    "_Wire",
+    [
+        ("pyprof2", Literal[1, 2]),
+        ("kind", _FIELDS.pop("kind")),
+        *((name, kind, False if kind is bool else None) for name, kind in _FIELDS.items()),
+    ],
+)
 
 _decoder = msgspec.json.Decoder(_Wire)
-_version_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def parse_marker(text: str) -> Marker | None:
@@ -454,7 +413,7 @@ def parse_marker(text: str) -> Marker | None:
     return Marker(inputs=inputs, **fields)
 
 
-def _decode(text: str) -> _Wire | None:
+def _decode(text: str) -> Any:
     """Return the fields of a marker's text; a quoteless one is decoded as a whole."""
     if len(text) > _MAX_TEXT_LENGTH:
         return None

@@ -11,17 +11,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyprof2.tables import TEXT, Column, Table
+from pyprof2.tables import Column, Table, real, text, whole
 
-_RANK = Column("rank", pa.int64(), "Process in the job.", nullable=False)
+_RANK = whole("rank", "Process in the job.", nullable=False)
 
 
 def _count(name: str, meaning: str) -> Column:
-    return Column(name, pa.int64(), meaning, nullable=False)
+    return whole(name, meaning, nullable=False)
 
 
 def _time(name: str, meaning: str) -> Column:
-    return Column(name, pa.int64(), meaning, "ns", nullable=False)
+    return whole(name, meaning, "ns", nullable=False)
 
 
 SUMMARY: Final = Table(
@@ -29,7 +29,7 @@ SUMMARY: Final = Table(
     "One row per rank: its totals, from which the summary of all ranks is made.",
     (
         _RANK,
-        Column("profiler", TEXT, "`kineto` or `nsight`."),
+        text("profiler", "`kineto` or `nsight`."),
         Column(
             "devices",
             pa.list_(pa.string()),
@@ -82,9 +82,9 @@ LEDGER: Final = Table(
     "One row per bin: GPU time, without a GPU op time, by what is known of the work.",
     (
         _RANK,
-        Column("bin", TEXT, "What is known of the work, see below.", nullable=False),
+        text("bin", "What is known of the work, see below.", nullable=False),
         _time("time_ns", "Time in the bin."),
-        Column("share_pct", pa.float64(), "Share of the time in all bins.", "%"),
+        real("share_pct", "Share of the time in all bins.", "%"),
         _count("count", "Kernels or copies; without a GPU op calls."),
     ),
 )
@@ -93,17 +93,17 @@ UTILIZATION: Final = Table(
     "One row per step: how much of what the device can do the model used.",
     (
         _RANK,
-        Column("step", pa.int64(), "Number of the step; null: the whole, where there are none."),
-        Column("wall_ns", pa.int64(), "Time of the step's windows.", "ns"),
-        Column("busy_ns", pa.int64(), "Of it the time in which devices worked.", "ns"),
-        Column("gpu_ns", pa.int64(), "Summed time of the work launched in it.", "ns"),
-        Column("model_flops", pa.int64(), "FLOPs of the model's matrix work.", "FLOP"),
-        Column("hardware_flops", pa.int64(), "FLOPs of all matrix work.", "FLOP"),
-        Column("counted_pct", pa.float64(), "Share of matrix work whose FLOPs are known.", "%"),
-        Column("peak_flop_per_s", pa.float64(), "Peak of all devices that worked.", "FLOP/s"),
+        whole("step", "Number of the step; null: the whole, where there are none."),
+        whole("wall_ns", "Time of the step's windows.", "ns"),
+        whole("busy_ns", "Of it the time in which devices worked.", "ns"),
+        whole("gpu_ns", "Summed time of the work launched in it.", "ns"),
+        whole("model_flops", "FLOPs of the model's matrix work.", "FLOP"),
+        whole("hardware_flops", "FLOPs of all matrix work.", "FLOP"),
+        real("counted_pct", "Share of matrix work whose FLOPs are known.", "%"),
+        real("peak_flop_per_s", "Peak of all devices that worked.", "FLOP/s"),
         Column("peak", pa.string(), "What it is the peak of."),
-        Column("mfu_pct", pa.float64(), "Model FLOPs over what the peak allows.", "%"),
-        Column("hfu_pct", pa.float64(), "Hardware FLOPs over what the peak allows.", "%"),
+        real("mfu_pct", "Model FLOPs over what the peak allows.", "%"),
+        real("hfu_pct", "Hardware FLOPs over what the peak allows.", "%"),
     ),
 )
 STEPS: Final = Table(
@@ -112,35 +112,30 @@ STEPS: Final = Table(
     "before it, to the end of the work that it launched. The times of the six states add up to it.",
     (
         _RANK,
-        Column("device", pa.int64(), "Ordinal of the device; null without any."),
-        Column(
-            "step",
-            pa.int64(),
-            "Number of the step; it may come again in another recording.",
-            nullable=False,
+        whole("device", "Ordinal of the device; null without any."),
+        whole(
+            "step", "Number of the step; it may come again in another recording.", nullable=False
         ),
         _time("host_start_ns", "Start on the host."),
         _time("host_dur_ns", "Duration on the host."),
         _time("start_ns", "Start of the window."),
         _time("dur_ns", "Length of the window."),
-        Column("compute_only_ns", pa.int64(), "Kernels run, none of them communicates.", "ns"),
-        Column("comm_only_ns", pa.int64(), "Only communication runs: it is exposed.", "ns"),
-        Column("comp_comm_overlap_ns", pa.int64(), "Both run, and no copy.", "ns"),
-        Column("copy_only_ns", pa.int64(), "Only memcpys and memsets run.", "ns"),
-        Column("copy_overlap_ns", pa.int64(), "A copy runs beside a kernel of any kind.", "ns"),
-        Column("idle_ns", pa.int64(), "Nothing runs.", "ns"),
-        Column("busy_kernels_ns", pa.int64(), "A kernel runs, whatever its kind.", "ns"),
-        Column("gpu_utilization_pct", pa.float64(), "`busy_kernels_ns` over the window.", "%"),
-        Column(
+        whole("compute_only_ns", "Kernels run, none of them communicates.", "ns"),
+        whole("comm_only_ns", "Only communication runs: it is exposed.", "ns"),
+        whole("comp_comm_overlap_ns", "Both run, and no copy.", "ns"),
+        whole("copy_only_ns", "Only memcpys and memsets run.", "ns"),
+        whole("copy_overlap_ns", "A copy runs beside a kernel of any kind.", "ns"),
+        whole("idle_ns", "Nothing runs.", "ns"),
+        whole("busy_kernels_ns", "A kernel runs, whatever its kind.", "ns"),
+        real("gpu_utilization_pct", "`busy_kernels_ns` over the window.", "%"),
+        real(
             "sm_efficiency_pct",
-            pa.float64(),
             "Mean share of the multiprocessors that have a block: the sum of `blocks_per_sm` of "
             "the kernels that run, at most 1; null where that of one is unknown.",
             "%",
         ),
-        Column(
+        real(
             "occupancy_pct",
-            pa.float64(),
             "Mean occupancy of the kernels, weighted with their time in the window; null where "
             "that of one is unknown.",
             "%",
@@ -154,60 +149,53 @@ LINES: Final = Table(
     "and copies, of `host` to the step on the host; the ledgers are never added.",
     (
         _RANK,
-        Column(
+        text(
             "ledger",
-            TEXT,
             "`device`; `host`, the thread of the step; or `threads`, the others, and what is "
             "outside of steps.",
         ),
-        Column("step", pa.int64(), "Number of the step; null: outside, or there are none."),
-        Column(
+        whole("step", "Number of the step; null: outside, or there are none."),
+        whole(
             "step_start_ns",
-            pa.int64(),
             "Start of the step on the host, as `steps.host_start_ns`; without steps that of the "
             "recording.",
             "ns",
         ),
-        Column("pid", pa.int64(), "Process of the thread; null on the device."),
-        Column("tid", pa.int64(), "Host thread; null on the device."),
-        Column(
+        whole("pid", "Process of the thread; null on the device."),
+        whole("tid", "Host thread; null on the device."),
+        whole(
             "stack_id",
-            pa.int64(),
             "Joins to `stacks.stack_id` in its rank: the line, with those that called it. In "
             "backward that of the forward op.",
         ),
-        Column("source", TEXT, "`path:line` of idle time that no op has a part in."),
-        Column("layer", TEXT, "Dotted attribute path of the innermost module."),
-        Column(
+        text("source", "`path:line` of idle time that no op has a part in."),
+        text("layer", "Dotted attribute path of the innermost module."),
+        text(
             "op",
-            TEXT,
             "The op that the line called; in backward the one whose gradient is computed. Null: "
             "no op, on the host the time between ops.",
         ),
-        Column(
+        text(
             "phase",
-            TEXT,
             "`forward`, `recompute` (a forward op that runs again inside backward), `backward`, "
             "`optimizer` or `other`; null without op.",
         ),
         _count("calls", "Ops that the line called itself, not inside another op."),
         _count("count", "Kernels and copies; on the host ops."),
         _time("time_ns", "Their time; of ops the time in which each was the innermost one."),
-        Column("flops", pa.int64(), "FLOPs that are known; null: of none.", "FLOP"),
-        Column("bytes", pa.int64(), "Bytes that are known; null: of none.", "B"),
+        whole("flops", "FLOPs that are known; null: of none.", "FLOP"),
+        whole("bytes", "Bytes that are known; null: of none.", "B"),
         _time("costed_ns", "Of the time that of which FLOPs are known."),
-        Column("tensor_core_ns", pa.int64(), "Of the time that on Tensor Cores.", "ns"),
-        Column("tensor_core_known_ns", pa.int64(), "That with a verdict, yes or no.", "ns"),
-        Column(
+        whole("tensor_core_ns", "Of the time that on Tensor Cores.", "ns"),
+        whole("tensor_core_known_ns", "That with a verdict, yes or no.", "ns"),
+        whole(
             "overlap_ns",
-            pa.int64(),
             "Of the time that beside work of the device which began earlier: the time less it is "
             "the time in which the device was busy.",
             "ns",
         ),
-        Column(
+        whole(
             "idle_caused_ns",
-            pa.int64(),
             "Idle time of devices while the host was here; no part of the time.",
             "ns",
         ),
@@ -220,19 +208,19 @@ SUMS: Final = Table(
     "rows where nothing ran on a device, and where there would be too many of them.",
     (
         _RANK,
-        Column("direction", TEXT, "As `direction` of `kernels`; so are those below."),
-        Column("layer", TEXT, "Dotted attribute path of the innermost module."),
-        Column("op", TEXT, "Innermost PyTorch op."),
-        Column("signature", TEXT, "The op with shapes and dtypes."),
-        Column("kernel", TEXT, "Demangled name."),
-        Column("category", TEXT, "What kind of work it is."),
-        Column("source", TEXT, "`path:line` of the user's own."),
-        Column("library", TEXT, "The library of the innermost line; `(own)`: the user's code."),
-        Column("range", TEXT, "The user's own ranges around the launch."),
-        Column("stream", pa.int64(), "Stream."),
-        Column("copy_kind", TEXT, "From where to where a copy goes."),
-        Column("tensor_core_missed", TEXT, "Why Tensor Cores were not used that could have been."),
-        Column("roofline_flag", TEXT, "Why a rate above its roof may be right."),
+        text("direction", "As `direction` of `kernels`; so are those below."),
+        text("layer", "Dotted attribute path of the innermost module."),
+        text("op", "Innermost PyTorch op."),
+        text("signature", "The op with shapes and dtypes."),
+        text("kernel", "Demangled name."),
+        text("category", "What kind of work it is."),
+        text("source", "`path:line` of the user's own."),
+        text("library", "The library of the innermost line; `(own)`: the user's code."),
+        text("range", "The user's own ranges around the launch."),
+        whole("stream", "Stream."),
+        text("copy_kind", "From where to where a copy goes."),
+        text("tensor_core_missed", "Why Tensor Cores were not used that could have been."),
+        text("roofline_flag", "Why a rate above its roof may be right."),
         Column(
             "helped_rows",
             pa.list_(pa.int64()),
@@ -244,20 +232,20 @@ SUMS: Final = Table(
         _time("min_ns", "The shortest."),
         _time("max_ns", "The longest."),
         _time("step_ns", "Of the time that launched in a step."),
-        Column("flops", pa.int64(), "FLOPs that are known; what stands at another op is not in it.",
+        whole("flops", "FLOPs that are known; what stands at another op is not in it.",
                "FLOP", nullable=False),
         _count("flops_count", "Of how many these are."),
         _count("known_flops_count", "Of how many any FLOPs are known, those at another op too."),
         _time("flops_ns", "Time of those that `flops` is of."),
-        Column("bytes", pa.int64(), "Bytes that are known, as `flops`.", "B", nullable=False),
+        whole("bytes", "Bytes that are known, as `flops`.", "B", nullable=False),
         _count("bytes_count", "Of how many these are."),
         _time("bytes_ns", "Time of those that `bytes` is of."),
-        Column("both_flops", pa.int64(), "FLOPs of those whose bytes are known too.", "FLOP",
+        whole("both_flops", "FLOPs of those whose bytes are known too.", "FLOP",
                nullable=False),
-        Column("both_bytes", pa.int64(), "Bytes of these.", "B", nullable=False),
-        Column("least_fs", pa.int64(), "Time that the roof allows, where it is known.", "fs",
+        whole("both_bytes", "Bytes of these.", "B", nullable=False),
+        whole("least_fs", "Time that the roof allows, where it is known.", "fs",
                nullable=False),
-        Column("least_ys", pa.int64(), "What `least_fs` is short of by rounding.", "ys",
+        whole("least_ys", "What `least_fs` is short of by rounding.", "ys",
                nullable=False),
         _time("least_ns", "Time taken by these."),
         _time("tensor_core_ns", "Time on Tensor Cores."),
@@ -283,8 +271,8 @@ IDLE_SUMS: Final = Table(
     "One row per cause and line of idle time, in steps and outside: table `idle` added up.",
     (
         _RANK,
-        Column("cause", TEXT, "As `cause` of `idle`."),
-        Column("source", TEXT, "`path:line` of the user's own that it belongs to."),
+        text("cause", "As `cause` of `idle`."),
+        text("source", "`path:line` of the user's own that it belongs to."),
         Column("in_step", pa.bool_(), "Whether it is in the window of a step.", nullable=False),
         _time("time_ns", "The idle time."),
     ),
@@ -296,7 +284,7 @@ DEVICE_USE: Final = Table(
     "recordings of a rank each counts by itself.",
     (
         _RANK,
-        Column("device", pa.int64(), "Its ordinal."),
+        whole("device", "Its ordinal."),
         _time("window_ns", "How long that is."),
         *(column for column in STEPS.columns if column.name.endswith("_pct")),
     ),
@@ -316,60 +304,51 @@ SERVING_STEPS: Final = Table(
     "of ranges. Work belongs to the step whose range its launch began in.",
     (
         _RANK,
-        Column("serving_step", pa.int64(), "Number in the rank; null outside of steps."),
-        Column("dialect", TEXT, "The server's form of the name."),
-        Column(
+        whole("serving_step", "Number in the rank; null outside of steps."),
+        text("dialect", "The server's form of the name."),
+        text(
             "phase",
-            TEXT,
             "`prefill`, `extend` (a prompt that has keys in the cache), `mixed`, `decode`, "
             "`verify` (drafts), `draft`, `diffusion`, `idle`; "
             "`outside`: no step launched it; null: the name does not say.",
         ),
-        Column("requests", pa.int64(), "Requests in the batch."),
+        whole("requests", "Requests in the batch."),
         *(
-            Column(f"{kind}_{name}", pa.int64(), meaning.format(words))
+            whole(f"{kind}_{name}", meaning.format(words))
             for kind, words in _OF_KINDS.items()
             for name, meaning in _SUMS.items()
         ),
-        Column("padded", pa.int64(), "Requests or tokens that the batch was padded to."),
-        Column("contradiction", TEXT, "Why the sums of the name are not taken; null: they are."),
-        Column("host_start_ns", pa.int64(), "Start of the range on the host.", "ns"),
-        Column(
+        whole("padded", "Requests or tokens that the batch was padded to."),
+        text("contradiction", "Why the sums of the name are not taken; null: they are."),
+        whole("host_start_ns", "Start of the range on the host.", "ns"),
+        whole(
             "host_ns",
-            pa.int64(),
             "Its duration, which is not that of the step: the host may wait in it for the step "
             "before.",
             "ns",
         ),
-        Column("wait_ns", pa.int64(), "Of it in calls that wait for the device.", "ns"),
-        Column("start_ns", pa.int64(), "Start of the first work that the step launched.", "ns"),
-        Column("span_ns", pa.int64(), "From there to the end of the last.", "ns"),
-        Column("busy_ns", pa.int64(), "Of it with work of the step on a device.", "ns"),
-        Column("gap_ns", pa.int64(), "Of it without.", "ns"),
-        Column(
-            "period_ns",
-            pa.int64(),
-            "From `start_ns` to that of the next step; null of the last one.",
-            "ns",
-        ),
-        Column(
+        whole("wait_ns", "Of it in calls that wait for the device.", "ns"),
+        whole("start_ns", "Start of the first work that the step launched.", "ns"),
+        whole("span_ns", "From there to the end of the last.", "ns"),
+        whole("busy_ns", "Of it with work of the step on a device.", "ns"),
+        whole("gap_ns", "Of it without.", "ns"),
+        whole("period_ns", "From `start_ns` to that of the next step; null of the last one.", "ns"),
+        whole(
             "device_ns",
-            pa.int64(),
             "The time of its work; where activities of a device overlap, that of the one that "
             "began first, so the rows of a device add up to its busy time.",
             "ns",
         ),
-        Column("out_least", pa.int64(), "Tokens of the output, at least."),
-        Column("out_most", pa.int64(), "Tokens of the output, at most."),
-        Column("launched", pa.int64(), "Activities that were launched one by one."),
-        Column("launched_by_graph", pa.int64(), "Activities that a graph's launch launched."),
-        Column(
+        whole("out_least", "Tokens of the output, at least."),
+        whole("out_most", "Tokens of the output, at most."),
+        whole("launched", "Activities that were launched one by one."),
+        whole("launched_by_graph", "Activities that a graph's launch launched."),
+        whole(
             "by_device_range",
-            pa.int64(),
             "Activities in the range of the step on their stream; only where nothing says what "
             "launched them.",
         ),
-        Column("launched_elsewhere", pa.int64(), "Of all these by another thread of the process."),
+        whole("launched_elsewhere", "Of all these by another thread of the process."),
     ),
 )
 SERVING_PHASES: Final = Table(
@@ -377,35 +356,32 @@ SERVING_PHASES: Final = Table(
     "One row per phase of an inference server's steps, and one for work that no step launched. The "
     "times of devices add up to all of their busy time. Not stored: `pyprof2 prof --by phase`.",
     (
-        Column("phase", TEXT, "As in `serving_steps`."),
+        text("phase", "As in `serving_steps`."),
         _count("steps", "Steps in this phase."),
-        Column("requests", pa.float64(), "Requests of a step, on average."),
-        Column("new_tokens", pa.int64(), "Tokens that went in; null: not known of each step."),
-        Column("out_least", pa.int64(), "Tokens of the output, at least."),
-        Column("out_most", pa.int64(), "Tokens of the output, at most."),
+        real("requests", "Requests of a step, on average."),
+        whole("new_tokens", "Tokens that went in; null: not known of each step."),
+        whole("out_least", "Tokens of the output, at least."),
+        whole("out_most", "Tokens of the output, at most."),
         _time("device_ns", "Time of devices; of those that overlap, of the one that began first."),
-        Column("share_pct", pa.float64(), "Share of all of it.", "%"),
-        Column("span_ns", pa.int64(), "From first to last work of each step, summed up.", "ns"),
-        Column("gap_ns", pa.int64(), "Of it without work of the step.", "ns"),
-        Column("host_ns", pa.int64(), "Ranges of the host, summed up.", "ns"),
-        Column("wait_ns", pa.int64(), "Of them in calls that wait for the device.", "ns"),
-        Column(
+        real("share_pct", "Share of all of it.", "%"),
+        whole("span_ns", "From first to last work of each step, summed up.", "ns"),
+        whole("gap_ns", "Of it without work of the step.", "ns"),
+        whole("host_ns", "Ranges of the host, summed up.", "ns"),
+        whole("wait_ns", "Of them in calls that wait for the device.", "ns"),
+        whole(
             "pace_ns",
-            pa.int64(),
             "Time for throughput, summed up: of a step from its first work to that of the next, of "
             "the last one its span.",
             "ns",
         ),
-        Column("in_per_s", pa.float64(), "`new_tokens` over `pace_ns`.", "1/s"),
-        Column("out_per_s", pa.float64(), "`out_least` over `pace_ns`.", "1/s"),
+        real("in_per_s", "`new_tokens` over `pace_ns`.", "1/s"),
+        real("out_per_s", "`out_least` over `pace_ns`.", "1/s"),
         *(
-            Column(f"{end}_price", pa.float64(), f"Price of a million tokens {words}; --price.")
+            real(f"{end}_price", f"Price of a million tokens {words}; --price.")
             for end, words in (("in", "of a prompt"), ("out", "of the output"))
         ),
         *(
-            Column(
-                f"{name}_{end}", pa.float64(), f"{meaning} of one rank, at {end}; --model.", unit
-            )
+            real(f"{name}_{end}", f"{meaning} of one rank, at {end}; --model.", unit)
             for name, meaning, unit in (
                 ("flops", "FLOPs of products with weights and of attention", ""),
                 ("bytes", "Bytes of weights, keys and values", "B"),
@@ -414,7 +390,7 @@ SERVING_PHASES: Final = Table(
             for end in ("least", "most")
         ),
         *(
-            Column(f"{name}_{end}_pct", pa.float64(), f"{meaning}, at {end}; --model.", "%")
+            real(f"{name}_{end}_pct", f"{meaning}, at {end}; --model.", "%")
             for name, meaning in (
                 ("mfu", "`math_ns` over `pace_ns`"),
                 ("mbu", "Bytes over `pace_ns` and the bandwidth of its memory"),
@@ -429,19 +405,18 @@ SERVING_KINDS: Final = Table(
     "up to all of their busy time. Not stored: `pyprof2 prof --by phase,kind`; `--by kind` sums "
     "over phases.",
     (
-        Column("phase", TEXT, "As in `serving_steps`."),
-        Column(
+        text("phase", "As in `serving_steps`."),
+        text(
             "kind",
-            TEXT,
             "`qkv`, `o`, `gate_up`, `down`, `experts`, `router`, `lm_head`: products with weights; "
             "`linear`: such that nothing tells apart; `attention`, `kv_write`, `rope`, `norm`, "
             "`activation`, `sampling`, `communication`, `copy`, `other`.",
         ),
         _count("count", "Kernels and copies."),
         _time("device_ns", "Time of devices; of those that overlap, of the one that began first."),
-        Column("share_pct", pa.float64(), "Share of all of it.", "%"),
+        real("share_pct", "Share of all of it.", "%"),
         *(
-            Column(f"{name}_{end}", pa.float64(), f"{meaning} of one rank, at {end}.", unit)
+            real(f"{name}_{end}", f"{meaning} of one rank, at {end}.", unit)
             for name, meaning, unit in (
                 ("flops", "FLOPs", ""),
                 ("bytes", "Bytes", "B"),
@@ -450,10 +425,9 @@ SERVING_KINDS: Final = Table(
             )
             for end in ("least", "most")
         ),
-        Column("costed_pct", pa.float64(), "Share of `device_ns` whose work is known.", "%"),
-        Column(
+        real("costed_pct", "Share of `device_ns` whose work is known.", "%"),
+        text(
             "cost_from",
-            TEXT,
             "`model`: the configuration and the sums of the batches; `shapes`: those of the ops; "
             "null: not known of all.",
         ),
@@ -464,18 +438,18 @@ SERVING_DIFFERENCE: Final = Table(
     "One row per phase, or phase and kind of layer, of two runs of an inference server. Not "
     "stored: `pyprof2 compare A B --by phase,kind`.",
     (
-        Column("phase", TEXT, "As in `serving_steps`."),
-        Column("kind", TEXT, "As in `serving_kinds`."),
+        text("phase", "As in `serving_steps`."),
+        text("kind", "As in `serving_kinds`."),
         *(
             column
             for side in "ab"
             for column in (
-                Column(f"{side}_device_ns", pa.int64(), f"Time of devices in {side}.", "ns"),
-                Column(f"{side}_ns_per_token", pa.float64(), "The same, for one new token.", "ns"),
+                whole(f"{side}_device_ns", f"Time of devices in {side}.", "ns"),
+                real(f"{side}_ns_per_token", "The same, for one new token.", "ns"),
             )
         ),
-        Column("change_ns_per_token", pa.float64(), "What it takes longer in b.", "ns"),
-        Column("change_pct", pa.float64(), "The same, of a.", "%"),
+        real("change_ns_per_token", "What it takes longer in b.", "ns"),
+        real("change_pct", "The same, of a.", "%"),
     ),
 )
 ENERGY: Final = Table(
@@ -490,20 +464,19 @@ ENERGY: Final = Table(
             "Where it is from, `rapl`, `nvml` or `nvml-power`, and whose.",
             nullable=False,
         ),
-        Column("joules_per_step", pa.float64(), "Energy of a step; null: see `note`.", "J"),
-        Column("lo", pa.float64(), "The least that it may be.", "J"),
-        Column("hi", pa.float64(), "The most that it may be.", "J"),
-        Column(
+        real("joules_per_step", "Energy of a step; null: see `note`.", "J"),
+        real("lo", "The least that it may be.", "J"),
+        real("hi", "The most that it may be.", "J"),
+        real(
             "idle_joules",
-            pa.float64(),
             "What the machine used before the program began, in the time of a step; null: nobody "
             "asked, see `PYPROF2_ENERGY_IDLE`. Part of `joules_per_step`, and not taken off.",
             "J",
         ),
-        Column("idle_lo", pa.float64(), "The least that this may be.", "J"),
-        Column("idle_hi", pa.float64(), "The most that this may be.", "J"),
-        Column("joules", pa.float64(), "Between the first reading and the last.", "J"),
-        Column("seconds", pa.float64(), "The time between them.", "s"),
+        real("idle_lo", "The least that this may be.", "J"),
+        real("idle_hi", "The most that this may be.", "J"),
+        real("joules", "Between the first reading and the last.", "J"),
+        real("seconds", "The time between them.", "s"),
         _count("steps", "Steps that begin between them."),
         Column("method", pa.string(), "What was read.", nullable=False),
         Column("note", pa.string(), "Why there is no energy of a step."),
@@ -516,11 +489,11 @@ SPENDING: Final = Table(
         Column("recording", pa.string(), "Its name, as it was given.", nullable=False),
         Column("measure", pa.string(), "`time`, `energy`, `idle_energy`, `carbon` or `price`.",
                nullable=False),
-        Column("rank", pa.int64(), "Of the job; null: of all of it."),
+        whole("rank", "Of the job; null: of all of it."),
         Column("counter", pa.string(), "Of energy: where it is from, as in `energy`."),
-        Column("value", pa.float64(), "Of a step, or of as many as were asked for."),
-        Column("lo", pa.float64(), "The least that it may be."),
-        Column("hi", pa.float64(), "The most that it may be."),
+        real("value", "Of a step, or of as many as were asked for."),
+        real("lo", "The least that it may be."),
+        real("hi", "The most that it may be."),
         Column("unit", pa.string(), "`s`, `J`, `g` of CO2, or `price`: what it was given in.",
                nullable=False),
         Column("note", pa.string(), "What it rests on, or why there is no value."),
@@ -532,36 +505,25 @@ CLOCKS: Final = Table(
     "that both were in.",
     (
         _RANK,
-        Column("reference", pa.int64(), "The rank whose clock it is compared with; its own: none."),
-        Column(
-            "offset_ns", pa.int64(), "Own time less that of the reference, at the middle.", "ns"
-        ),
-        Column("drift_ppb", pa.float64(), "How much faster the own clock runs.", "ppb"),
-        Column("residual_ns", pa.int64(), "Spread of the differences around the estimate.", "ns"),
-        Column(
+        whole("reference", "The rank whose clock it is compared with; its own: none."),
+        whole("offset_ns", "Own time less that of the reference, at the middle.", "ns"),
+        real("drift_ppb", "How much faster the own clock runs.", "ppb"),
+        whole("residual_ns", "Spread of the differences around the estimate.", "ns"),
+        whole(
             "class_spread_ns",
-            pa.int64(),
             "How far the medians by kind, size and group are apart, halved: bias of the estimate.",
             "ns",
         ),
-        Column(
-            "lo_ns",
-            pa.int64(),
-            "The offset is at least this: no member ends before another one starts.",
-            "ns",
+        whole(
+            "lo_ns", "The offset is at least this: no member ends before another one starts.", "ns"
         ),
-        Column("hi_ns", pa.int64(), "And at most this.", "ns"),
-        Column("error_ns", pa.int64(), "Error of the offset: less is as good as 0.", "ns"),
+        whole("hi_ns", "And at most this.", "ns"),
+        whole("error_ns", "Error of the offset: less is as good as 0.", "ns"),
         _count("collectives", "Instances that both ranks were in and that synchronise."),
-        Column("component", pa.int64(), "Equal for ranks whose times can be compared."),
-        Column(
-            "middle_ns",
-            pa.int64(),
-            "Where the offset holds, on the clock of the reference.",
-            "ns",
-        ),
+        whole("component", "Equal for ranks whose times can be compared."),
+        whole("middle_ns", "Where the offset holds, on the clock of the reference.", "ns"),
         Column("applied", pa.bool_(), "Whether starts are moved by it.", nullable=False),
-        Column("reason", TEXT, "Why, or why not."),
+        text("reason", "Why, or why not."),
     ),
 )
 _MANY: Final = "Only of jobs of many ranks; of others it is found when it is asked for."
@@ -570,8 +532,8 @@ PARTS: Final = Table(
     f"One row per device and step: what it did, in parts that add up to the window. {_MANY}",
     (
         _RANK,
-        Column("device", pa.int64(), "Ordinal of the device; null without any."),
-        Column("step", pa.int64(), "Number of the step; null: the whole recording has none."),
+        whole("device", "Ordinal of the device; null without any."),
+        whole("step", "Number of the step; null: the whole recording has none."),
         _time("start_ns", "Start of the window, on the rank's own clock."),
         _time("window_ns", "Length of the window."),
         _time("busy_ns", "Anything runs."),
@@ -583,10 +545,10 @@ PARTS: Final = Table(
         _time("idle_ns", "Nothing runs."),
         _time("compute_ns", "Kernels run that do not communicate."),
         _time("comm_ns", "Kernels run that communicate."),
-        Column("overlap_pct", pa.float64(), "`comp_comm_ns` over `comm_ns`.", "%"),
-        Column("exposed_wait_ns", pa.int64(), "Of `comm_only_ns`: waiting for ranks.", "ns"),
-        Column("exposed_transfer_ns", pa.int64(), "Of it: transfers.", "ns"),
-        Column("exposed_unmatched_ns", pa.int64(), "Of it: what is not matched.", "ns"),
+        real("overlap_pct", "`comp_comm_ns` over `comm_ns`.", "%"),
+        whole("exposed_wait_ns", "Of `comm_only_ns`: waiting for ranks.", "ns"),
+        whole("exposed_transfer_ns", "Of it: transfers.", "ns"),
+        whole("exposed_unmatched_ns", "Of it: what is not matched.", "ns"),
         _time("host_ns", "Idle time for which the host is to blame."),
     ),
 )
@@ -596,71 +558,66 @@ SEGMENTS: Final = Table(
     f"least from the end of one to the start of the other. {_MANY}",
     (
         _RANK,
-        Column(
+        whole(
             "source_id",
-            pa.int64(),
             "Joins to `collectives.collective_id`; -1: the beginning of the recording.",
             nullable=False,
         ),
-        Column(
+        whole(
             "target_id",
-            pa.int64(),
             "Joins to `collectives.collective_id`; -1: the end of the step.",
             nullable=False,
         ),
-        Column("step", pa.int64(), "Of an end: the step; null: of what is in none."),
+        whole("step", "Of an end: the step; null: of what is in none."),
         _time("begin_ns", "Beginning of the rank's recording, on its own clock."),
-        Column("ns", pa.int64(), "As recorded.", "ns"),
-        Column("unwaited_ns", pa.int64(), "Without waits of streams that are inferred.", "ns"),
-        Column("unlagged_ns", pa.int64(), "Without any gap.", "ns"),
+        whole("ns", "As recorded.", "ns"),
+        whole("unwaited_ns", "Without waits of streams that are inferred.", "ns"),
+        whole("unlagged_ns", "Without any gap.", "ns"),
     ),
 )
 FINDINGS: Final = Table(
     "findings",
     "One row per finding of `pyprof2 check`, problems first.",
     (
-        Column("severity", TEXT, "`problem`, `lack` or `info`.", nullable=False),
+        text("severity", "`problem`, `lack` or `info`.", nullable=False),
         Column("finding", pa.string(), "What was found.", nullable=False),
-        Column("count", pa.int64(), "How often."),
-        Column("share_pct", pa.float64(), "Share of what the finding is about.", "%"),
+        whole("count", "How often."),
+        real("share_pct", "Share of what the finding is about.", "%"),
         Column("advice", pa.string(), "What to do about it."),
-        Column("rank", pa.int64(), "Process in the job; null: all of them."),
+        whole("rank", "Process in the job; null: all of them."),
     ),
 )
 ADVICE: Final = Table(
     "advice",
     "One row per rank and rule that holds for it: first those that fire, the largest gain first.",
     (
-        Column("rank", pa.int64(), "Process in the job.", nullable=False),
-        Column("rule", TEXT, "Its name, as on the page on advice.", nullable=False),
-        Column(
+        whole("rank", "Process in the job.", nullable=False),
+        text("rule", "Its name, as on the page on advice.", nullable=False),
+        text(
             "severity",
-            TEXT,
             "`high`: 10 % of the recorded time or more is expected to be gained (at stake, "
             "where that is not known), `medium`: 3 % or more, `low`; `info`: no time that can be "
             "named; null where the rule is silent.",
         ),
-        Column(
+        text(
             "status",
-            TEXT,
             "`fires`, `silent`, or `unknown`: what decides was not recorded, see `needs`.",
             nullable=False,
         ),
-        Column("finding", TEXT, "What was found, in words; null where the rule is silent."),
-        Column("at_stake_lo_ns", pa.int64(), "What the remedy gains at least.", "ns"),
-        Column("at_stake_hi_ns", pa.int64(), "What it gains at most.", "ns"),
-        Column(
+        text("finding", "What was found, in words; null where the rule is silent."),
+        whole("at_stake_lo_ns", "What the remedy gains at least.", "ns"),
+        whole("at_stake_hi_ns", "What it gains at most.", "ns"),
+        whole(
             "expected_ns",
-            pa.int64(),
             "What it gains if nothing else changes and, of a "
             "kernel, only if what comes next was launched in time.",
             "ns",
         ),
-        Column("limit", TEXT, "What the most is the most of."),
-        Column("evidence", TEXT, "Ids of rows, as `kernels:1,2,3 (+40)`; the first few."),
-        Column("source", TEXT, "`path:line` that most of it belongs to."),
-        Column("remedy", TEXT, "What to do."),
-        Column("needs", TEXT, "What to record, where the verdict is `unknown`."),
+        text("limit", "What the most is the most of."),
+        text("evidence", "Ids of rows, as `kernels:1,2,3 (+40)`; the first few."),
+        text("source", "`path:line` that most of it belongs to."),
+        text("remedy", "What to do."),
+        text("needs", "What to record, where the verdict is `unknown`."),
     ),
 )
 """Times of several findings overlap, so they must never be added up."""

@@ -67,6 +67,21 @@ class Column:
         return pa.field(self.name, self.type, self.nullable, metadata)
 
 
+def text(name: str, meaning: str, unit: str = "", *, nullable: bool = True) -> Column:
+    """Return a column of repeated text."""
+    return Column(name, TEXT, meaning, unit, nullable)
+
+
+def whole(name: str, meaning: str, unit: str = "", *, nullable: bool = True) -> Column:
+    """Return a column of whole numbers."""
+    return Column(name, pa.int64(), meaning, unit, nullable)
+
+
+def real(name: str, meaning: str, unit: str = "", *, nullable: bool = True) -> Column:
+    """Return a column of numbers with a fraction."""
+    return Column(name, pa.float64(), meaning, unit, nullable)
+
+
 @dataclass(frozen=True)
 class Table:
     """A canonical table: one sentence on what a row is, and its columns in order."""
@@ -151,104 +166,88 @@ def _conform_column(table_name: str, column: Column, data: pa.ChunkedArray) -> p
     return data
 
 
-_RANK = Column("rank", pa.int64(), "Process in the job.", nullable=False)
-_SPAN = Column(
+_RANK = whole("rank", "Process in the job.", nullable=False)
+_SPAN = whole(
     "span",
-    pa.int64(),
     "Which recording of its rank it is in, from 0 in order of time, where these are spans of one "
     "worker; else 0.",
     nullable=False,
 )
-_START = Column("start_ns", pa.int64(), "Start on the clock of the trace.", "ns", nullable=False)
-_DUR = Column("dur_ns", pa.int64(), "End minus start.", "ns", nullable=False)
-_PID = Column("pid", pa.int64(), "Host process.")
-_TID = Column("tid", pa.int64(), "Host thread.")
-_STEP = Column("step", pa.int64(), "The N of the step range that contains it on its process.")
-_LAYER = Column(
+_START = whole("start_ns", "Start on the clock of the trace.", "ns", nullable=False)
+_DUR = whole("dur_ns", "End minus start.", "ns", nullable=False)
+_PID = whole("pid", "Host process.")
+_TID = whole("tid", "Host thread.")
+_STEP = whole("step", "The N of the step range that contains it on its process.")
+_LAYER = text(
     "layer",
-    TEXT,
     "Dotted attribute path of the innermost module; a backward row has that of its forward op.",
 )
-_RANGE = Column(
+_RANGE = text(
     "range",
-    TEXT,
     "Names of the user's own ranges around it (a kernel: around its launch), outermost first, "
     "joined with a slash between blanks.",
 )
-_SOURCE = Column(
+_SOURCE = text(
     "source",
-    TEXT,
     "`path:line` of the innermost frame of the user's own; a backward row has that of its forward "
     "op.",
 )
-_LIBRARY_SOURCE = Column(
-    "library_source", TEXT, "`path:line` of the innermost frame outside of torch."
+_LIBRARY_SOURCE = text("library_source", "`path:line` of the innermost frame outside of torch.")
+_STACK = whole(
+    "stack_id", "Joins to `stacks.stack_id` in its rank: the innermost frame outside of torch."
 )
-_STACK = Column(
-    "stack_id",
-    pa.int64(),
-    "Joins to `stacks.stack_id` in its rank: the innermost frame outside of torch.",
-)
-_DIRECTION = Column(
-    "direction",
-    TEXT,
-    "`forward`, `backward`, `optimizer` or `other`; null where there is no op.",
+_DIRECTION = text(
+    "direction", "`forward`, `backward`, `optimizer` or `other`; null where there is no op."
 )
 _RECOMPUTE = Column(
     "recompute", pa.bool_(), "A forward op that checkpointing runs again inside backward."
 )
-_SEQUENCE = Column("sequence_nr", pa.int64(), "Autograd's sequence number.")
-_FORWARD_OP = Column(
-    "forward_op_id", pa.int64(), "Joins to `ops.op_id`: the forward op of a backward row."
-)
+_SEQUENCE = whole("sequence_nr", "Autograd's sequence number.")
+_FORWARD_OP = whole("forward_op_id", "Joins to `ops.op_id`: the forward op of a backward row.")
 _SHARED: Final = tuple(
-    Column(
+    text(
         f"shared_{name}",
-        TEXT,
         f"The {what} of a kernel of compiled code that does the work of several, one to a line; "
         f"its column `{name}` is null then.",
     )
     for name, what in (("op", "ops"), ("layer", "layers"), ("source", "lines"))
 )
-_COMPUTE_DTYPE = Column("compute_dtype", TEXT, "Element type that the op computes in.")
+_COMPUTE_DTYPE = text("compute_dtype", "Element type that the op computes in.")
 _COSTS = (
-    Column("flops", pa.int64(), "Algorithmic operations; a multiply-add is 2.", "FLOP"),
-    Column(
-        "bytes", pa.int64(), "Algorithmic traffic: each operand once; copies: as recorded.", "B"
-    ),
-    Column("flops_lo", pa.int64(), "Lower bound where the count depends on data.", "FLOP"),
-    Column("flops_hi", pa.int64(), "Upper bound where the count depends on data.", "FLOP"),
-    Column("bytes_lo", pa.int64(), "Lower bound where the traffic depends on data.", "B"),
-    Column("bytes_hi", pa.int64(), "Upper bound where the traffic depends on data.", "B"),
-    Column(
+    whole("flops", "Algorithmic operations; a multiply-add is 2.", "FLOP"),
+    whole("bytes", "Algorithmic traffic: each operand once; copies: as recorded.", "B"),
+    whole("flops_lo", "Lower bound where the count depends on data.", "FLOP"),
+    whole("flops_hi", "Upper bound where the count depends on data.", "FLOP"),
+    whole("bytes_lo", "Lower bound where the traffic depends on data.", "B"),
+    whole("bytes_hi", "Upper bound where the traffic depends on data.", "B"),
+    text(
         "cost_status",
-        TEXT,
         "`ok`, `assumed`, `no_formula`, `no_shapes`, `no_op` or `in_parent`: counted at an op "
         "around it, or at those inside.",
     ),
-    Column("cost_note", TEXT, "The assumption behind the counts, in words."),
+    text("cost_note", "The assumption behind the counts, in words."),
 )
 
 _ACTIVITY_COLUMNS: Final = (
-    Column("kernel_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+    whole("kernel_id", "Row key, dense from 0 in start order.", nullable=False),
     _RANK,
     _START,
     _DUR,
-    Column("pid", pa.int64(), "Process of the launch."),
-    Column("tid", pa.int64(), "Host thread of the launch."),
-    Column("correlation_id", pa.int64(), "Joins to `launches.correlation_id`."),
-    Column("launch_ns", pa.int64(), "Start of the launch.", "ns"),
-    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
-    Column("device_name", TEXT, "The device's own name."),
-    Column("stream", pa.int64(), "Queue in the device."),
-    Column("step", pa.int64(), "The N of the step range that contains the launch."),
-    Column("kernel", TEXT, "Demangled name."),
-    Column("kernel_short", TEXT, "Name without arguments and template arguments."),
-    Column("category", TEXT, "What kind of work: matmul, conv, … memcpy, memset, other."),
-    Column("op", TEXT, "Innermost PyTorch op that encloses the launch."),
-    Column("op_id", pa.int64(), "Joins to `ops.op_id`."),
-    Column("signature", TEXT, "The op with its shapes and dtypes as text."),
+    whole("pid", "Process of the launch."),
+    whole("tid", "Host thread of the launch."),
+    whole("correlation_id", "Joins to `launches.correlation_id`."),
+    whole("launch_ns", "Start of the launch.", "ns"),
+    whole("device", "Ordinal of the device; null for the CPU."),
+    text("device_type", "`cuda`, `hip`, `xpu` or `cpu`."),
+    text("device_name", "The device's own name."),
+    whole("stream", "Queue in the device."),
+    whole("step", "The N of the step range that contains the launch."),
+    text("kernel", "Demangled name."),
+    text("kernel_short", "Name without arguments and template arguments."),
+    text("category", "What kind of work: matmul, conv, … memcpy, memset, other."),
+    text("op", "Innermost PyTorch op that encloses the launch."),
+    whole("op_id", "Joins to `ops.op_id`."),
+    text("signature", "The op with its shapes and dtypes as text."),
     _LAYER,
     _RANGE,
     _SOURCE,
@@ -257,48 +256,39 @@ _ACTIVITY_COLUMNS: Final = (
     _RECOMPUTE,
     _SEQUENCE,
     _FORWARD_OP,
-    Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
+    text("params", "The numbers that matter, such as `M=512,N=1024,K=768`."),
     *_COSTS,
-    Column("tensor_core", TEXT, "`yes`, `no` or `unknown`; null for copies and on the CPU."),
+    text("tensor_core", "`yes`, `no` or `unknown`; null for copies and on the CPU."),
     Column("tensor_core_eligible", pa.bool_(), "Whether dtype and shape allow Tensor Cores."),
     Column(
         "tensor_core_eligible_half",
         pa.bool_(),
         "Whether category, shape and device would allow them in float16, whatever the dtype is.",
     ),
-    Column("tensor_core_evidence", TEXT, "What the verdict rests on."),
-    Column(
-        "tflops",
-        pa.float64(),
-        "FLOPs of the op over its kernels' time; null for helpers.",
-        "TFLOP/s",
-    ),
-    Column(
-        "gbps", pa.float64(), "Bytes of the op over its kernels' time; null for helpers.", "GB/s"
-    ),
-    Column("intensity", pa.float64(), "FLOPs per byte.", "FLOP/B"),
-    Column("roofline_pct", pa.float64(), "Share of the roof that the op reaches.", "%"),
-    Column("bound", TEXT, "`compute`, `memory` or `latency`."),
-    Column(
+    text("tensor_core_evidence", "What the verdict rests on."),
+    real("tflops", "FLOPs of the op over its kernels' time; null for helpers.", "TFLOP/s"),
+    real("gbps", "Bytes of the op over its kernels' time; null for helpers.", "GB/s"),
+    real("intensity", "FLOPs per byte.", "FLOP/B"),
+    real("roofline_pct", "Share of the roof that the op reaches.", "%"),
+    text("bound", "`compute`, `memory` or `latency`."),
+    text(
         "roofline_flag",
-        TEXT,
         "Why a rate above the memory's bandwidth or the plain peak may be right; null below them.",
     ),
-    Column(
+    text(
         "link",
-        TEXT,
         "`external_id`, `correlation`, `range`, `self` or `none`: how the op was found; in a "
         "replay of a graph `graph_id`, `graph_names`, `graph_order`, and `graph` where it was not; "
         "`compiled`: by the code of a compiled graph.",
     ),
-    Column("link_note", TEXT, "What else there is to say of the link."),
-    Column("copy_kind", TEXT, "`h2d`, `d2h`, `d2d`, `p2p`, `h2h`, with pageable or pinned."),
-    Column("grid", TEXT, "Blocks per grid, `x,y,z`."),
-    Column("block", TEXT, "Threads per block, `x,y,z`."),
-    Column("registers", pa.int64(), "Registers per thread."),
-    Column("shared_bytes", pa.int64(), "Shared memory per block.", "B"),
-    Column("blocks_per_sm", pa.float64(), "Blocks of the grid per multiprocessor."),
-    Column("occupancy_pct", pa.float64(), "Occupancy as the profiler estimates it.", "%"),
+    text("link_note", "What else there is to say of the link."),
+    text("copy_kind", "`h2d`, `d2h`, `d2d`, `p2p`, `h2h`, with pageable or pinned."),
+    text("grid", "Blocks per grid, `x,y,z`."),
+    text("block", "Threads per block, `x,y,z`."),
+    whole("registers", "Registers per thread."),
+    whole("shared_bytes", "Shared memory per block.", "B"),
+    real("blocks_per_sm", "Blocks of the grid per multiprocessor."),
+    real("occupancy_pct", "Occupancy as the profiler estimates it.", "%"),
     _SPAN,
 )
 
@@ -306,34 +296,29 @@ PROFILE_COLUMNS: Final = tuple(column.name for column in _ACTIVITY_COLUMNS)
 """The columns of `prof --by kernel`, in order."""
 
 _ACTIVITY_KEYS: Final = (
-    Column("launch_id", pa.int64(), "Joins to `launches.launch_id`."),
-    Column("graph_node_id", pa.int64(), "Node of the CUDA graph that was replayed."),
-    Column(
+    whole("launch_id", "Joins to `launches.launch_id`."),
+    whole("graph_node_id", "Node of the CUDA graph that was replayed."),
+    whole(
         "graph_node",
-        pa.int64(),
         "Joins to `graph_nodes.graph_node` in its rank: what is known of its node of a graph.",
     ),
-    Column(
+    whole(
         "call_id",
-        pa.int64(),
         "In a replay of a graph: joins to `kernel_id` of kernels and copies, the first one of the "
         "same call of its op in this replay.",
     ),
     _STACK,
-    Column("cost_op_id", pa.int64(), "Joins to `ops.op_id`: the op whose counts are shared."),
-    Column(
-        "cost_call_id",
-        pa.int64(),
-        "In a replay of a graph: as `call_id`, of the call whose counts are shared.",
+    whole("cost_op_id", "Joins to `ops.op_id`: the op whose counts are shared."),
+    whole(
+        "cost_call_id", "In a replay of a graph: as `call_id`, of the call whose counts are shared."
     ),
-    Column(
+    text(
         "cost_role",
-        TEXT,
         "`main`: does the work of that op and shares its counts; `helper`: by its name only helps; "
         "`nested`: of an op inside that does another kind of work. The latter two get none.",
     ),
     _COMPUTE_DTYPE,
-    Column("op_time_ns", pa.int64(), "Time of all kernels of the op: the base of its rates.", "ns"),
+    whole("op_time_ns", "Time of all kernels of the op: the base of its rates.", "ns"),
     *_SHARED,
 )
 
@@ -351,16 +336,16 @@ LAUNCHES: Final = Table(
     "launches",
     "One row per call of the GPU runtime or driver on the host.",
     (
-        Column("launch_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        whole("launch_id", "Row key, dense from 0 in start order.", nullable=False),
         _RANK,
         _START,
         _DUR,
         _PID,
         _TID,
-        Column("name", TEXT, "Name of the call."),
-        Column("correlation_id", pa.int64(), "Joins to `kernels.correlation_id` in its process."),
-        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the innermost op that encloses it."),
-        Column("kernel_count", pa.int64(), "Kernels and copies that it queued.", nullable=False),
+        text("name", "Name of the call."),
+        whole("correlation_id", "Joins to `kernels.correlation_id` in its process."),
+        whole("op_id", "Joins to `ops.op_id`: the innermost op that encloses it."),
+        whole("kernel_count", "Kernels and copies that it queued.", nullable=False),
         _SPAN,
     ),
 )
@@ -368,26 +353,25 @@ OPS: Final = Table(
     "ops",
     "One row per PyTorch operator call.",
     (
-        Column("op_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        whole("op_id", "Row key, dense from 0 in start order.", nullable=False),
         _RANK,
         _START,
         _DUR,
-        Column("self_ns", pa.int64(), "Duration less that of the ops directly inside.", "ns"),
+        whole("self_ns", "Duration less that of the ops directly inside.", "ns"),
         _PID,
         _TID,
-        Column("op", TEXT, "Name of the operator, such as `aten::mm`."),
-        Column("signature_id", pa.int64(), "Joins to `signatures.signature_id`; null: no shapes."),
-        Column("parent_op_id", pa.int64(), "Joins to `ops.op_id`: the op directly around it."),
-        Column("depth", pa.int64(), "Number of ops around it."),
+        text("op", "Name of the operator, such as `aten::mm`."),
+        whole("signature_id", "Joins to `signatures.signature_id`; null: no shapes."),
+        whole("parent_op_id", "Joins to `ops.op_id`: the op directly around it."),
+        whole("depth", "Number of ops around it."),
         _STEP,
         _LAYER,
         _RANGE,
         _SOURCE,
         _LIBRARY_SOURCE,
         _STACK,
-        Column(
+        text(
             "source_evidence",
-            TEXT,
             "What the lines rest on: `record_function_id` or `external_id`, the id by which the "
             "annotation knows the op; `around`, `inside`: the op around it, the first one in it; "
             "`marker`, of the op itself; `frames`, `range` around it; `forward`: its forward op.",
@@ -395,32 +379,25 @@ OPS: Final = Table(
         _DIRECTION,
         _RECOMPUTE,
         _SEQUENCE,
-        Column(
-            "forward_thread", pa.int64(), "Autograd's number of the forward thread; 0: forward."
-        ),
+        whole("forward_thread", "Autograd's number of the forward thread; 0: forward."),
         _FORWARD_OP,
-        Column("recorded_id", pa.int64(), "The id by which launches of the recording name the op."),
-        Column("link", TEXT, "`compiled`: found in the code of a compiled graph."),
-        Column("link_note", TEXT, "What else there is to say of what was found of it."),
+        whole("recorded_id", "The id by which launches of the recording name the op."),
+        text("link", "`compiled`: found in the code of a compiled graph."),
+        text("link_note", "What else there is to say of what was found of it."),
         Column("is_written", pa.bool_(), "Whether it is a kernel that a compiler wrote."),
-        Column("original_op", TEXT, "The one op whose work such a kernel does; null: several."),
+        text("original_op", "The one op whose work such a kernel does; null: several."),
         *_SHARED,
-        Column("comm_seq", pa.int64(), "Number of the collective in its group, if recorded."),
-        Column("category", TEXT, "What kind of work."),
-        Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
+        whole("comm_seq", "Number of the collective in its group, if recorded."),
+        text("category", "What kind of work."),
+        text("params", "The numbers that matter, such as `M=512,N=1024,K=768`."),
         *_COSTS,
         _COMPUTE_DTYPE,
-        Column(
+        whole(
             "estimate_id",
-            pa.int64(),
             "Joins to `estimates.estimate_id`: how the counts came about; null without counts.",
         ),
-        Column("shapes_from", TEXT, "Where the shapes behind the counts are from, in words."),
-        Column(
-            "shapes_op_id",
-            pa.int64(),
-            "Joins to `ops.op_id`: the other op that gave shapes, if one did.",
-        ),
+        text("shapes_from", "Where the shapes behind the counts are from, in words."),
+        whole("shapes_op_id", "Joins to `ops.op_id`: the other op that gave shapes, if one did."),
         _SPAN,
     ),
 )
@@ -429,37 +406,34 @@ KERNEL_PARTS: Final = Table(
     "One row per node of a compiled graph whose work a kernel does; without a GPU: that an op call "
     "does.",
     (
-        Column(
+        whole(
             "kernel_id",
-            pa.int64(),
             "Joins to `kernel_id` of kernels and copies; without a GPU to that of rows of op "
             "calls, as `prof --by kernel` has them.",
             nullable=False,
         ),
         _RANK,
-        Column("node", TEXT, "Name of the node in the graph."),
-        Column("op", TEXT, "The op of the program that it is of."),
+        text("node", "Name of the node in the graph."),
+        text("op", "The op of the program that it is of."),
         _SOURCE,
         _LAYER,
         _DIRECTION,
         _RECOMPUTE,
-        Column(
+        text(
             "evidence",
-            TEXT,
             "`computed`: the kernel runs it; `listed`: the compiler lists it, and it may be that "
             "the kernel reads its result only.",
         ),
-        Column(
+        whole(
             "flops",
-            pa.int64(),
             "FLOPs of the node in a kernel that the compiler wrote; null for an op that is called: "
             "those are the kernel's.",
         ),
-        Column("bytes", pa.int64(), "Bytes of the node's inputs and of its result, each once."),
-        Column("code", TEXT, "The text of the innermost line as it was compiled."),
-        Column("reads", TEXT, "The buffers that the kernel reads, as its code names them."),
-        Column("writes", TEXT, "The buffers that it writes."),
-        Column("generated", TEXT, "`path:line` of the generated code that starts the kernel."),
+        whole("bytes", "Bytes of the node's inputs and of its result, each once."),
+        text("code", "The text of the innermost line as it was compiled."),
+        text("reads", "The buffers that the kernel reads, as its code names them."),
+        text("writes", "The buffers that it writes."),
+        text("generated", "`path:line` of the generated code that starts the kernel."),
         _SPAN,
     ),
 )
@@ -467,25 +441,24 @@ ESTIMATES: Final = Table(
     "estimates",
     "One row per distinct way in which the counts of ops came about.",
     (
-        Column("estimate_id", pa.int64(), "Row key, dense from 0.", nullable=False),
+        whole("estimate_id", "Row key, dense from 0.", nullable=False),
         _RANK,
-        Column(
+        text(
             "flops_formula",
-            TEXT,
             "The FLOPs by the names of the sizes, `2·M·N·K`; null: none, or not said.",
         ),
-        Column("flops_numbers", TEXT, "The same with their values, `2·4·16·8`."),
-        Column("bytes_read", pa.int64(), "Bytes of the operands, each once.", "B"),
-        Column("bytes_written", pa.int64(), "Bytes of the results, each once.", "B"),
+        text("flops_numbers", "The same with their values, `2·4·16·8`."),
+        whole("bytes_read", "Bytes of the operands, each once.", "B"),
+        whole("bytes_written", "Bytes of the results, each once.", "B"),
     ),
 )
 SIGNATURES: Final = Table(
     "signatures",
     "One row per distinct op with its inputs.",
     (
-        Column("signature_id", pa.int64(), "Row key, dense from 0.", nullable=False),
+        whole("signature_id", "Row key, dense from 0.", nullable=False),
         _RANK,
-        Column("op", TEXT, "Name of the operator."),
+        text("op", "Name of the operator."),
         Column("signature", pa.string(), "The op with its shapes and dtypes as text."),
         Column("inputs", pa.string(), "The arguments as JSON; see `pyprof2.signatures`."),
         Column("has_shapes", pa.bool_(), "Whether any input has a recorded shape."),
@@ -496,38 +469,36 @@ GRAPH_NODES: Final = Table(
     "One row per node of a graph that was replayed: the captured or eager launch that it is, or "
     "what several that it may be agree on.",
     (
-        Column("graph_node", pa.int64(), "Row key, dense from 0.", nullable=False),
+        whole("graph_node", "Row key, dense from 0.", nullable=False),
         _RANK,
-        Column("file", TEXT, "The recording that the launch is in; null: several files'."),
-        Column("capture", pa.int64(), "Which capture of its file, from 1; null: none, or several."),
-        Column("node", pa.int64(), "Which launch of it, from 0; null: which it is is not known."),
-        Column(
+        text("file", "The recording that the launch is in; null: several files'."),
+        whole("capture", "Which capture of its file, from 1; null: none, or several."),
+        whole("node", "Which launch of it, from 0; null: which it is is not known."),
+        whole(
             "lost_after",
-            pa.int64(),
             "How many nodes that the recording lacks come after this one; null: not known.",
         ),
-        Column("candidates", pa.int64(), "How many captures or stretches it may be of."),
-        Column("sizes_equal", pa.int64(), "How many sizes of its replay are equal on both sides."),
-        Column("sizes_known", pa.int64(), "How many sizes of its replay both sides recorded."),
-        Column("kernel", TEXT, "Name of the kernel; `*` for every copy and fill."),
-        Column("op", TEXT, "Innermost PyTorch op that encloses the launch."),
-        Column("signature", TEXT, "The op with shapes and dtypes, where they are the replay's."),
+        whole("candidates", "How many captures or stretches it may be of."),
+        whole("sizes_equal", "How many sizes of its replay are equal on both sides."),
+        whole("sizes_known", "How many sizes of its replay both sides recorded."),
+        text("kernel", "Name of the kernel; `*` for every copy and fill."),
+        text("op", "Innermost PyTorch op that encloses the launch."),
+        text("signature", "The op with shapes and dtypes, where they are the replay's."),
         _LAYER,
         _SOURCE,
         _LIBRARY_SOURCE,
         _STACK,
         _DIRECTION,
         _RECOMPUTE,
-        Column("forward_op", TEXT, "Name of the forward op of a backward node."),
-        Column("category", TEXT, "What kind of work the op does; null: not known by the op."),
-        Column("params", TEXT, "The numbers that matter, such as `M=512,N=1024,K=768`."),
+        text("forward_op", "Name of the forward op of a backward node."),
+        text("category", "What kind of work the op does; null: not known by the op."),
+        text("params", "The numbers that matter, such as `M=512,N=1024,K=768`."),
         *_COSTS,
         _COMPUTE_DTYPE,
-        Column("recorded_id", pa.int64(), "The id of the node as it was recorded."),
-        Column("call_node", pa.int64(), "Joins to `graph_node`: the first of the same op call."),
-        Column(
+        whole("recorded_id", "The id of the node as it was recorded."),
+        whole("call_node", "Joins to `graph_node`: the first of the same op call."),
+        whole(
             "cost_call_node",
-            pa.int64(),
             "Joins to `graph_node`: the first of the op call whose counts are shared; `flops` and "
             "`bytes` are those of this call as a whole.",
         ),
@@ -537,10 +508,10 @@ STACKS: Final = Table(
     "stacks",
     "One row per distinct frame outside of torch, with those that it was called from.",
     (
-        Column("stack_id", pa.int64(), "Row key, dense from 0.", nullable=False),
+        whole("stack_id", "Row key, dense from 0.", nullable=False),
         _RANK,
-        Column("caller_id", pa.int64(), "Joins to `stacks.stack_id`: its caller; null: not known."),
-        Column("line", TEXT, "`path:line` of the frame, as it was recorded."),
+        whole("caller_id", "Joins to `stacks.stack_id`: its caller; null: not known."),
+        text("line", "`path:line` of the frame, as it was recorded."),
     ),
 )
 ENERGY_KIND: Final = "energy"
@@ -550,31 +521,28 @@ RANGES: Final = Table(
     "ranges",
     "One row per host interval with text: steps, annotations, modules, Python frames.",
     (
-        Column("range_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        whole("range_id", "Row key, dense from 0 in start order.", nullable=False),
         _RANK,
         _START,
         _DUR,
         _PID,
         _TID,
-        Column(
+        text(
             "name",
-            TEXT,
             "Text of the range; a Python frame: `path(line): function`; of a `source` the lines of "
             "its stack.",
         ),
-        Column(
+        text(
             "kind",
-            TEXT,
             "`step`, `annotation`, `layer`, `source`, `module`, `python`, `internal` work of "
             "PyTorch's, `energy`, a reading of counters, `collective`, what our annotation says of "
             "one, `marker` of PyProf's, or, where no launch is recorded, `device annotation`: "
             "when a stream worked for an annotation; process and thread are device and stream, "
             "and what its ranges have in common is the domain.",
         ),
-        Column("domain", TEXT, "NVTX domain; null for the default one, or without domains."),
-        Column(
+        text("domain", "NVTX domain; null for the default one, or without domains."),
+        whole(
             "signature_id",
-            pa.int64(),
             "Joins to `signatures.signature_id`: the tensors that it was called with, as PyTorch's "
             "ranges of collectives are; null: none recorded.",
         ),
@@ -586,24 +554,23 @@ MEMORY: Final = Table(
     "One row per allocation or release of memory.",
     (
         _RANK,
-        Column("time_ns", pa.int64(), "When, on the clock of the trace.", "ns", nullable=False),
+        whole("time_ns", "When, on the clock of the trace.", "ns", nullable=False),
         _PID,
         _TID,
-        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
-        Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+        text("device_type", "`cuda`, `hip`, `xpu` or `cpu`."),
+        whole("device", "Ordinal of the device; null for the CPU."),
         Column("address", pa.uint64(), "Address of the block."),
-        Column("bytes", pa.int64(), "Size; negative for a release.", "B"),
-        Column("allocated_bytes", pa.int64(), "Allocated on the device, after it.", "B"),
-        Column("reserved_bytes", pa.int64(), "Reserved on the device, after it.", "B"),
-        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the op."),
-        Column("op", TEXT, "The innermost op on its thread at that time."),
-        Column("layer", TEXT, "Layer of the op; in backward that of its forward op."),
-        Column("source", TEXT, "`path:line` of the op; in backward that of its forward op."),
+        whole("bytes", "Size; negative for a release.", "B"),
+        whole("allocated_bytes", "Allocated on the device, after it.", "B"),
+        whole("reserved_bytes", "Reserved on the device, after it.", "B"),
+        whole("op_id", "Joins to `ops.op_id`: the op."),
+        text("op", "The innermost op on its thread at that time."),
+        text("layer", "Layer of the op; in backward that of its forward op."),
+        text("source", "`path:line` of the op; in backward that of its forward op."),
         _STACK,
         _STEP,
-        Column(
+        text(
             "phase",
-            TEXT,
             "`forward`, `backward`, `optimizer`, `zero_grad` or `other`: what the op is for; "
             "between ops, what the range around it is for, else the op that began last in its "
             "process; `other` on a thread that waited for the backward of another one.",
@@ -617,28 +584,25 @@ MEMORY_TAGS: Final = Table(
     "and one per moment at which it did.",
     (
         _RANK,
-        Column("time_ns", pa.int64(), "When, on the clock of the trace.", "ns", nullable=False),
-        Column(
+        whole("time_ns", "When, on the clock of the trace.", "ns", nullable=False),
+        text(
             "moment",
-            TEXT,
             "`begins` (the first iteration of an entry point that is recorded does), "
             "`forward` (one with gradients begins), `call` (a module is called without), "
             "`backward` (begins), `gradients` (it has ended) or `optimizer` (it has made its "
             "step).",
         ),
-        Column("name", TEXT, "Of the moment: the class of the optimizer."),
-        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
-        Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-        Column("address", pa.int64(), "Address of the block; null: the row is of the moment."),
-        Column(
+        text("name", "Of the moment: the class of the optimizer."),
+        text("device_type", "`cuda`, `hip`, `xpu` or `cpu`."),
+        whole("device", "Ordinal of the device; null for the CPU."),
+        whole("address", "Address of the block; null: the row is of the moment."),
+        whole(
             "bytes",
-            pa.int64(),
             "Size of the storage there; of moment `begins` all that is allocated on the device.",
             "B",
         ),
-        Column(
+        text(
             "category",
-            TEXT,
             "`parameter`, `buffer`, `gradient`, `optimizer_state`, `input`, `activation` (held by "
             "autograd) or `output`.",
         ),
@@ -651,25 +615,22 @@ WEIGHTS: Final = Table(
     "as an entry point, each time that something of it is new.",
     (
         _RANK,
-        Column("time_ns", pa.int64(), "When, on the clock of the trace.", "ns", nullable=False),
-        Column("name", TEXT, "Its path in the model."),
-        Column("category", TEXT, "`parameter` or `buffer`."),
-        Column("dtype", TEXT, "PyTorch's name of it, such as `float32`."),
-        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
-        Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-        Column("address", pa.int64(), "Address of the storage that it is in."),
-        Column("bytes", pa.int64(), "Size of it.", "B"),
-        Column(
-            "gradient_bytes", pa.int64(), "Size of its last gradient; null: it had none yet.", "B"
-        ),
-        Column(
+        whole("time_ns", "When, on the clock of the trace.", "ns", nullable=False),
+        text("name", "Its path in the model."),
+        text("category", "`parameter` or `buffer`."),
+        text("dtype", "PyTorch's name of it, such as `float32`."),
+        text("device_type", "`cuda`, `hip`, `xpu` or `cpu`."),
+        whole("device", "Ordinal of the device; null for the CPU."),
+        whole("address", "Address of the storage that it is in."),
+        whole("bytes", "Size of it.", "B"),
+        whole("gradient_bytes", "Size of its last gradient; null: it had none yet.", "B"),
+        whole(
             "state_bytes",
-            pa.int64(),
             "Size of what optimizers keep for it on its device; null: none has made a step.",
             "B",
         ),
-        Column("source", TEXT, "`path:line` of the user's own that made it."),
-        Column("callers", TEXT, "The user's own lines that led there, one to a line."),
+        text("source", "`path:line` of the user's own that made it."),
+        text("callers", "The user's own lines that led there, one to a line."),
         _SPAN,
     ),
 )
@@ -679,26 +640,23 @@ COUNTERS: Final = Table(
     "on a device.",
     (
         _RANK,
-        Column(
+        whole(
             "time_ns",
-            pa.int64(),
             "When it was sampled, or its range began, on the clock of the trace.",
             "ns",
             nullable=False,
         ),
-        Column("dur_ns", pa.int64(), "Length of the range; null for a sample.", "ns"),
-        Column("pid", pa.int64(), "Process of a sample, as recorded; null where it is a device."),
-        Column("device", pa.int64(), "Ordinal of the device; null where none is recorded."),
-        Column("name", TEXT, "Name of the counter."),
-        Column(
+        whole("dur_ns", "Length of the range; null for a sample.", "ns"),
+        whole("pid", "Process of a sample, as recorded; null where it is a device."),
+        whole("device", "Ordinal of the device; null where none is recorded."),
+        text("name", "Name of the counter."),
+        text(
             "series",
-            TEXT,
             "Which of the values that the counter has at that moment; null where it has no name.",
         ),
-        Column("value", pa.float64(), "The value, in the recorder's unit.", nullable=False),
-        Column(
+        real("value", "The value, in the recorder's unit.", nullable=False),
+        text(
             "range",
-            TEXT,
             "Name of the range that it was counted over, such as the kernel; null for a sample.",
         ),
         _SPAN,
@@ -709,37 +667,34 @@ STALLS: Final = Table(
     "One row per interval in which the profiler, the driver or a wait held the host or a stream "
     "up, as far as the recorder says so; a call that waits is among the launches, too.",
     (
-        Column("stall_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False),
+        whole("stall_id", "Row key, dense from 0 in start order.", nullable=False),
         _RANK,
         _START,
-        Column(
+        whole(
             "dur_ns",
-            pa.int64(),
             "End minus start; of a `stream_wait` the time that the host took to queue the wait, "
             "not that of the stream.",
             "ns",
             nullable=False,
         ),
         _PID,
-        Column("tid", pa.int64(), "Host thread, where it is recorded."),
-        Column("device", pa.int64(), "Ordinal of the device; null where none is recorded."),
-        Column("stream", pa.int64(), "Queue that is waited for, or that waits."),
-        Column(
+        whole("tid", "Host thread, where it is recorded."),
+        whole("device", "Ordinal of the device; null where none is recorded."),
+        whole("stream", "Queue that is waited for, or that waits."),
+        text(
             "kind",
-            TEXT,
             "`profiler` (its own work), `module_load` (the driver loads or compiles code), "
             "`queue_full` (the host is ahead of the device), `sync` (the host waits for the "
             "device), `stream_wait` (a stream is to wait for an event), `device_wait` (queues of a "
             "device wait for one another, as the device recorded it) or `other`.",
         ),
-        Column("name", TEXT, "What the recorder calls it."),
-        Column("correlation_id", pa.int64(), "Joins to `launches.correlation_id` in its process."),
-        Column(
+        text("name", "What the recorder calls it."),
+        whole("correlation_id", "Joins to `launches.correlation_id` in its process."),
+        whole(
             "waits_for_correlation_id",
-            pa.int64(),
             "Of a wait for an event: the call that recorded the event, as `correlation_id`.",
         ),
-        Column("waits_for_stream", pa.int64(), "The queue that this event was recorded on."),
+        whole("waits_for_stream", "The queue that this event was recorded on."),
         _SPAN,
     ),
 )
@@ -748,37 +703,34 @@ IDLE: Final = Table(
     "One row per part of a gap in which a device did nothing, with the one cause of it; their "
     "times and the busy time of a device add up to its recording window.",
     (
-        Column(
+        whole(
             "gap_id",
-            pa.int64(),
             "Number of the gap in its rank, by device and in order of time; not dense where a "
             "rank has several recordings.",
             nullable=False,
         ),
         _RANK,
-        Column("device", pa.int64(), "Ordinal of the device."),
-        Column("start_ns", pa.int64(), "Start on the clock of the trace.", "ns", nullable=False),
-        Column("time_ns", pa.int64(), "Length of the part.", "ns", nullable=False),
-        Column("count", pa.int64(), "1; in sums the number of parts.", nullable=False),
-        Column("step", pa.int64(), "The step whose window holds it; null: outside of steps."),
-        Column("group", TEXT, "What the causes are summed up in; see the page on idle time."),
-        Column("cause", TEXT, "The cause; see the page on idle time."),
-        Column(
+        whole("device", "Ordinal of the device."),
+        whole("start_ns", "Start on the clock of the trace.", "ns", nullable=False),
+        whole("time_ns", "Length of the part.", "ns", nullable=False),
+        whole("count", "1; in sums the number of parts.", nullable=False),
+        whole("step", "The step whose window holds it; null: outside of steps."),
+        text("group", "What the causes are summed up in; see the page on idle time."),
+        text("cause", "The cause; see the page on idle time."),
+        text(
             "op",
-            TEXT,
             "The innermost op on the thread that decides; of a launch, and of what waits for the "
             "device, the op that launched what ran next.",
         ),
-        Column("source", TEXT, "`path:line` of the op, else of the innermost frame there."),
-        Column("layer", TEXT, "Layer of the op."),
-        Column("call", TEXT, "Name of the GPU call that the host was in."),
-        Column(
+        text("source", "`path:line` of the op, else of the innermost frame there."),
+        text("layer", "Layer of the op."),
+        text("call", "Name of the GPU call that the host was in."),
+        text(
             "thread",
-            TEXT,
             "Which thread decides: `launching`, which launched what ran next, or an `other` one "
             "of its process; null where none does.",
         ),
-        Column("note", TEXT, "What else there is to say of the cause."),
+        text("note", "What else there is to say of the cause."),
         Column(
             "drained",
             pa.bool_(),
@@ -786,11 +738,10 @@ IDLE: Final = Table(
             "of the call, and begins with the gap.",
             nullable=False,
         ),
-        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the op."),
-        Column("launch_id", pa.int64(), "Joins to `launches.launch_id`: the call."),
-        Column(
+        whole("op_id", "Joins to `ops.op_id`: the op."),
+        whole("launch_id", "Joins to `launches.launch_id`: the call."),
+        whole(
             "kernel_id",
-            pa.int64(),
             "Joins to `kernels.kernel_id` or `copies.kernel_id`: what ended the gap; null: the "
             "recording did.",
         ),
@@ -802,95 +753,82 @@ COLLECTIVES: Final = Table(
     "One row per rank's part in one collective, a member. Members that belong together are an "
     "instance; see the page on many ranks.",
     (
-        Column(
-            "collective_id", pa.int64(), "Row key, dense from 0 in start order.", nullable=False
-        ),
+        whole("collective_id", "Row key, dense from 0 in start order.", nullable=False),
         _RANK,
-        Column(
-            "kernel_id", pa.int64(), "Joins to `kernels.kernel_id`; null: no kernel, as with gloo."
-        ),
-        Column("op_id", pa.int64(), "Joins to `ops.op_id`: the outermost op of the collective."),
-        Column("step", pa.int64(), "The step that contains the launch, or the op."),
+        whole("kernel_id", "Joins to `kernels.kernel_id`; null: no kernel, as with gloo."),
+        whole("op_id", "Joins to `ops.op_id`: the outermost op of the collective."),
+        whole("step", "The step that contains the launch, or the op."),
         _START,
         _DUR,
-        Column("issued_ns", pa.int64(), "Start of the launch, or of the op.", "ns"),
-        Column("device", pa.int64(), "Ordinal of the device; null without kernel."),
-        Column("stream", pa.int64(), "Queue in the device."),
-        Column(
+        whole("issued_ns", "Start of the launch, or of the op.", "ns"),
+        whole("device", "Ordinal of the device; null without kernel."),
+        whole("stream", "Queue in the device."),
+        text(
             "kind",
-            TEXT,
             "`all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `broadcast`, `reduce`, "
             "`gather`, `scatter`, `send`, `recv`, `barrier` or `other`.",
         ),
-        Column(
+        text(
             "transport",
-            TEXT,
             "`nccl`, `rccl`, `symmetric_memory`, `nvshmem`, `deepep`, `custom`, `gloo` or `mpi`.",
         ),
-        Column(
+        text(
             "group_key",
-            TEXT,
             "What identifies the group on all ranks: its ranks, description and ordinal among the "
             "groups of the same ranks; null: not recorded.",
         ),
-        Column("group_name", TEXT, "Its name on this rank; others may call it otherwise."),
-        Column("group_desc", TEXT, "Its description."),
-        Column("group_size", pa.int64(), "Number of ranks in it."),
+        text("group_name", "Its name on this rank; others may call it otherwise."),
+        text("group_desc", "Its description."),
+        whole("group_size", "Number of ranks in it."),
         Column("group_ranks", pa.list_(pa.int64()), "Its ranks, in its own order."),
-        Column("seq", pa.int64(), "Number of the collective in its group."),
-        Column("seq_source", TEXT, "`recorded` or `marker`; null without number."),
-        Column(
+        whole("seq", "Number of the collective in its group."),
+        text("seq_source", "`recorded` or `marker`; null without number."),
+        whole(
             "seq_since",
-            pa.int64(),
             "Of a marker: PyTorch's own number of the group when the annotation began to count.",
         ),
-        Column("in_bytes", pa.int64(), "What goes in on this rank.", "B"),
-        Column("out_bytes", pa.int64(), "What comes out on this rank.", "B"),
-        Column("send_bytes_to_others", pa.int64(), "What this rank sends to others.", "B"),
-        Column("recv_bytes_from_others", pa.int64(), "What this rank gets from others.", "B"),
-        Column("dtype", TEXT, "Element type."),
+        whole("in_bytes", "What goes in on this rank.", "B"),
+        whole("out_bytes", "What comes out on this rank.", "B"),
+        whole("send_bytes_to_others", "What this rank sends to others.", "B"),
+        whole("recv_bytes_from_others", "What this rank gets from others.", "B"),
+        text("dtype", "Element type."),
         Column("uneven", pa.bool_(), "Whether the parts of an all-to-all differ in size."),
-        Column("root", pa.int64(), "The rank that it starts from or ends at."),
-        Column("peer", pa.int64(), "The other rank of a send or recv."),
+        whole("root", "The rank that it starts from or ends at."),
+        whole("peer", "The other rank of a send or recv."),
         Column("asynchronous", pa.bool_(), "Whether the call did not wait for it."),
-        Column(
+        text(
             "bytes_source",
-            TEXT,
             "`recorded`, `input_dims` (shapes of the inputs of the op, else of PyTorch's range in "
             "it), `payload`, `marker`; null: not known.",
         ),
-        Column("bytes_note", TEXT, "Why bytes that were recorded are not used."),
-        Column("op", TEXT, "Name of the outermost op of the collective."),
+        text("bytes_note", "Why bytes that were recorded are not used."),
+        text("op", "Name of the outermost op of the collective."),
         _LAYER,
         _SOURCE,
         _DIRECTION,
-        Column("coalesced", pa.int64(), "How many calls the kernel does at once."),
-        Column(
+        whole("coalesced", "How many calls the kernel does at once."),
+        whole(
             "instance_id",
-            pa.int64(),
             "Equal for the members that belong together, on all ranks; null: not matched.",
         ),
-        Column("members_recorded", pa.int64(), "Members of the instance in the store."),
-        Column(
+        whole("members_recorded", "Members of the instance in the store."),
+        whole(
             "wait_ns",
-            pa.int64(),
             "From the start to the last member's start; with members missing at least that. It is "
             "no lost time.",
             "ns",
         ),
-        Column("transfer_ns", pa.int64(), "The rest; with members missing at most that.", "ns"),
-        Column(
+        whole("transfer_ns", "The rest; with members missing at most that.", "ns"),
+        whole(
             "last_rank",
-            pa.int64(),
             "Rank whose member of the instance started last; null: a tie, or not known.",
         ),
-        Column("margin_ns", pa.int64(), "How much later it started than the last but one.", "ns"),
-        Column(
+        whole("margin_ns", "How much later it started than the last but one.", "ns"),
+        text(
             "match",
-            TEXT,
             "How the members were found: `seq`, `marker`, `order`, `order_kind`; `unmatched`.",
         ),
-        Column("match_note", TEXT, "What else there is to say of the match."),
+        text("match_note", "What else there is to say of the match."),
         _SPAN,
     ),
 )
@@ -899,18 +837,17 @@ DEVICES: Final = Table(
     "One row per device that the recording lists.",
     (
         _RANK,
-        Column("device", pa.int64(), "Ordinal of the device.", nullable=False),
-        Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or, without GPU activity, `cpu`."),
-        Column("name", TEXT, "The device's own name."),
-        Column("compute_capability", TEXT, "Such as `9.0`; AMD: the gfx version's first two."),
-        Column("multiprocessors", pa.int64(), "Number of SMs or compute units; of a CPU threads."),
-        Column("clock_hz", pa.float64(), "Highest clock of the multiprocessors.", "Hz"),
-        Column("memory_bytes", pa.int64(), "Size of the memory.", "B"),
-        Column("memory_bytes_per_s", pa.float64(), "Bandwidth of the memory.", "B/s"),
-        Column("cache_bytes", pa.int64(), "Of a CPU: size of the last caches.", "B"),
-        Column(
+        whole("device", "Ordinal of the device.", nullable=False),
+        text("device_type", "`cuda`, `hip`, `xpu` or, without GPU activity, `cpu`."),
+        text("name", "The device's own name."),
+        text("compute_capability", "Such as `9.0`; AMD: the gfx version's first two."),
+        whole("multiprocessors", "Number of SMs or compute units; of a CPU threads."),
+        real("clock_hz", "Highest clock of the multiprocessors.", "Hz"),
+        whole("memory_bytes", "Size of the memory.", "B"),
+        real("memory_bytes_per_s", "Bandwidth of the memory.", "B/s"),
+        whole("cache_bytes", "Of a CPU: size of the last caches.", "B"),
+        text(
             "flop_per_s",
-            TEXT,
             "Of a CPU: the highest rates that were measured on it, as JSON, by dtype.",
             "FLOP/s",
         ),
@@ -921,26 +858,19 @@ TRACE: Final = Table(
     "One row per recording.",
     (
         _RANK,
-        Column("source", TEXT, "File name of the recording."),
-        Column("profiler", TEXT, "`kineto` or `nsight`."),
-        Column("world_size", pa.int64(), "Number of processes in the job."),
-        Column("host", TEXT, "Name of the machine, as recorded or in the file's name."),
-        Column("start_ns", pa.int64(), "First start of anything recorded.", "ns"),
-        Column("end_ns", pa.int64(), "Last end of anything recorded.", "ns"),
-        Column(
-            "unix_ns",
-            pa.int64(),
-            "Added to a time it gives ns since 1970; null: unknown.",
-            "ns",
-        ),
-        Column("event_count", pa.int64(), "Events or rows read."),
-        Column("source_root", TEXT, "The folder below which the user's own code is, if named."),
-        Column("system", TEXT, "Operating system of the machine."),
-        Column("cpu", TEXT, "Its CPU."),
-        Column(
-            "machine_bytes", pa.int64(), "Memory of the machine, or what a container may have.", "B"
-        ),
-        Column("uncounted", TEXT, "Why the energy of its CPUs was not counted."),
+        text("source", "File name of the recording."),
+        text("profiler", "`kineto` or `nsight`."),
+        whole("world_size", "Number of processes in the job."),
+        text("host", "Name of the machine, as recorded or in the file's name."),
+        whole("start_ns", "First start of anything recorded.", "ns"),
+        whole("end_ns", "Last end of anything recorded.", "ns"),
+        whole("unix_ns", "Added to a time it gives ns since 1970; null: unknown.", "ns"),
+        whole("event_count", "Events or rows read."),
+        text("source_root", "The folder below which the user's own code is, if named."),
+        text("system", "Operating system of the machine."),
+        text("cpu", "Its CPU."),
+        whole("machine_bytes", "Memory of the machine, or what a container may have.", "B"),
+        text("uncounted", "Why the energy of its CPUs was not counted."),
         _SPAN,
     ),
 )

@@ -33,7 +33,7 @@ def test_what_contributing_names_is_there(path: str) -> None:
         ),
         pytest.param("analysis/linking/kernels.py", "LINKS: Final", id="a link"),
         pytest.param("analysis/time/causes.py", "CAUSES: Final", id="a cause of idle time"),
-        pytest.param("pyprof2/lsp/hover.py", "def hover_text(", id="hover text"),
+        pytest.param("pyprof2/lsp/features.py", "def hover_text(", id="hover text"),
         pytest.param("pyprof2/lsp/costs.py", "VALUES: Final", id="a number of hover text"),
         pytest.param(
             "pyprof2/reports/page/document.py", "parts: dict", id="a part of the data of the page"

@@ -368,7 +368,7 @@ def test_nothing_but_its_command_imports_the_editors_server() -> None:
         and not _is_in(item.importer, ("pyprof2.lsp",))
         and not (item.importer == "pyprof2.cli.lsp" and not item.at_load)
         # Where the batch size stands in a file.
-        and not (item.importer == "pyprof2.cli.batch" and item.imported == "pyprof2.lsp.patches")
+        and not (item.importer == "pyprof2.cli.batch" and item.imported == "pyprof2.lsp.batch_size")
     ]
 
     assert wrong == []

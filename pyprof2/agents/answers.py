@@ -16,7 +16,7 @@ from pyprof2.api.run import Run
 from pyprof2.errors import UsageError
 from pyprof2.pipeline.parsing import parse_found
 from pyprof2.reports import explanation, files
-from pyprof2.reports.envelope import NOT_RECORDED, call, envelope, evidence_of, meanings
+from pyprof2.reports.files import NOT_RECORDED, call, envelope, evidence_of, meanings
 from pyprof2.reports.ranks import by_rank
 from pyprof2.store.folder import STORED, is_store
 from pyprof2.store.remote import Readable
@@ -128,7 +128,7 @@ class AgentTools:
             ].to_dict("records"),
         }  # fmt: skip
         if len(summary["ranks"]) > 1:
-            from pyprof2.reports.slow_rank import answers
+            from pyprof2.reports.ranks import answers
 
             data["which_rank_is_slow"] = answers(run.ranks)[:3]
         made = {

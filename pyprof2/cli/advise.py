@@ -25,27 +25,16 @@ def add_to(commands: arguments.Commands) -> None:
         "have a row for each rule.",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command)
-    arguments.add_rank(command)
-    arguments.add_roofs(command)
-    arguments.add_span(command)
-    arguments.add_format(command)
-    arguments.add_envelope(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
+    arguments.add(command, f"input rank device span format envelope {arguments.OUTPUT} source-root")
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Show what to change in the program that `args.input` is a recording of."""
     target = arguments.target_of(args)
-    from pyprof2.api.run import load
     from pyprof2.reports.advice import AdviceQuery, show
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
 
-    loaded = load(
-        args.input, device=args.device, source_root=args.source_root,
-        progress=arguments.wants_progress(args),
-    ).of_span(args.span)  # fmt: skip
+    loaded = arguments.loaded(args, device=args.device)
     target = arguments.with_sides(target, loaded, call("idle", input=str(args.input)))
     show(loaded, AdviceQuery(args.rank, target))

@@ -16,15 +16,25 @@ from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+    from collections.abc import Mapping
 
     from pyprof2.api.run import Run
 
     Commands = _SubParsersAction[Any]
+    from argparse import _ArgumentGroup
+
+    Declares = argparse.ArgumentParser | _ArgumentGroup
 
 _SIZE: Final = re.compile(
     r"(?P<number>\d{1,18}(?:\.\d{1,18})?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?",
     re.IGNORECASE | re.ASCII,
 )
+SPAN_HELP: Final = (
+    "where a worker was recorded several times: its Nth recording, from 0 on, the latest, or all; "
+    "by default the latest"
+)
+OUTPUT: Final = "csv-safe output force width"
+"""Where to write, as `target_of` reads it."""
 _THOUSANDS: Final = ("", "K", "M", "G", "T")
 
 
@@ -35,140 +45,37 @@ class WithExamples(argparse.HelpFormatter):
         return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
-def add_input(command: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Declare the store or trace to read."""
-    command.add_argument(
-        "input",
-        type=place,
-        nargs=None if required else "?",
-        metavar="STORE|TRACE",
-        help="what parse wrote, or a recording; or its address, as s3://bucket/net.json.gz; or -, "
-        "a recording on stdin",
-    )
+def add(command: Declares, names: str, **changed: Any) -> None:
+    """Declare arguments that several commands have, by their names without dashes, in this order.
+
+    `changed` takes the place of what `_SHARED` has for each of them.
+    """
+    for name in names.split():
+        words, given = _SHARED[name]
+        command.add_argument(*words, **given | changed)
 
 
 def add_ranks(command: argparse.ArgumentParser) -> None:
     """Declare the recordings of a job: one, or that of each rank."""
-    command.add_argument(
-        "input",
-        type=place,
-        nargs="+",
-        metavar="STORE|TRACE",
-        help="what parse wrote, a folder of recordings, or the recordings of all ranks",
-    )
+    words = "what parse wrote, a folder of recordings, or the recordings of all ranks"
+    add(command, "input", nargs="+", help=words)
 
 
-def recordings_of(args: argparse.Namespace) -> Path | list[Path]:
-    """Return what `add_ranks` took, as `pyprof2.load` takes it."""
-    paths: list[Path] = args.input
-    return paths if len(paths) > 1 else paths[0]
-
-
-def add_source_root(command: argparse.ArgumentParser) -> None:
-    """Declare the folder of the user's own code."""
-    command.add_argument(
-        "--source-root",
-        type=Path,
-        metavar="DIR",
-        help="your own code is below DIR; by default below the folder of the recorded script, "
-        "or in no installed package",
-    )
-
-
-def add_roofs(command: argparse.ArgumentParser) -> None:
-    """Declare the device to hold times against."""
-    command.add_argument(
-        "--device", metavar="NAME|FILE", help="use the roofs of this device, or of a JSON file"
-    )
-
-
-def add_output(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: str = "") -> None:
-    """Declare where to write; `target_of` reads it.
+def loaded(args: argparse.Namespace, path: Path | None = None, *, device: str | None = None) -> Run:
+    """Return the run of what a command is to read, of the span that is asked for.
 
     Args:
-        command: or a group of its arguments.
-        force: what `--force` does beside replacing a file.
+        args: those of the command.
+        path: to read instead of its `input`.
+        device: whose roofs to hold times against.
     """
-    command.add_argument(
-        "--csv-safe",
-        action="store_true",
-        help="put an apostrophe before cells of text that a spreadsheet would compute",
-    )
-    add_file(command, force)
-    command.add_argument("-w", "--width", type=positive, metavar="WIDTH", help="width of the table")
+    from pyprof2.api.run import load
 
-
-def add_rank(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Declare the one rank to show."""
-    command.add_argument("--rank", type=int, metavar="N", help="only this rank")
-
-
-def add_span(
-    command: argparse.ArgumentParser | argparse._ArgumentGroup, default: str | None = "latest"
-) -> None:
-    """Declare the one recording of several to show; `default` None: it depends on the axes."""
-    command.add_argument(
-        "--span",
-        type=span,
-        default=default,
-        metavar="N|latest|all",
-        help="where a worker was recorded several times: its Nth recording, from 0 on, the latest, "
-        f"or all; by default the latest{'' if default else ', with --by span all'}",
-    )
-
-
-def add_top(
-    command: argparse.ArgumentParser | argparse._ArgumentGroup, meaning: str = "only N rows"
-) -> None:
-    """Declare the most rows to show; `meaning` is the help."""
-    command.add_argument("--top", type=positive, metavar="N", help=meaning)
-
-
-def add_ledger(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Declare whose time is shared out."""
-    command.add_argument(
-        "--ledger",
-        choices=("device", "host"),
-        help="time of kernels and copies, or of the thread of the step; default: device, where "
-        "one worked",
-    )
-
-
-def add_file(command: argparse.ArgumentParser | argparse._ArgumentGroup, force: str = "") -> None:
-    """Declare the file to write; arguments as of `add_output`."""
-    command.add_argument("-o", "--output", type=place, metavar="FILE", help="write to FILE")
-    command.add_argument("--force", action="store_true", help=f"{force}replace FILE if it is there")
-
-
-def add_format(command: argparse.ArgumentParser) -> None:
-    """Declare the form of the output."""
-    command.add_argument(
-        "--format",
-        choices=files.FORMATS,
-        help="default: table. FILE.csv, .json, .parquet or .md says it too; "
-        "FILE.csv.gz is compressed",
-    )
-
-
-def add_envelope(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Declare JSON in the form of the answers to agents; `with_sides` fills it."""
-    command.add_argument(
-        "--envelope",
-        action="store_true",
-        help="JSON as agents get it: {schema, data, evidence, next}, with null in words",
-    )
-
-
-def is_enveloped(args: argparse.Namespace) -> bool:
-    """Return whether that form is asked for.
-
-    Raises:
-        UsageError: so is another one.
-    """
-    if args.envelope and args.format not in (None, "json"):
-        msg = f"--envelope is for json, not for {args.format}: leave it out"
-        raise UsageError(msg)
-    return bool(args.envelope)
+    given = path or args.input
+    found = given[0] if isinstance(given, list) and len(given) == 1 else given
+    progress = wants_progress(args)
+    run = load(found, device=device, source_root=args.source_root, progress=progress)
+    return run.of_span(args.span) if hasattr(args, "span") else run
 
 
 def with_sides(target: files.Target, run: Run, *following: dict[str, Any]) -> files.Target:
@@ -181,7 +88,7 @@ def with_sides(target: files.Target, run: Run, *following: dict[str, Any]) -> fi
     """
     if target.sides is None:
         return target
-    from pyprof2.reports.envelope import evidence_of
+    from pyprof2.reports.files import evidence_of
 
     return replace(target, sides=(evidence_of(run), following))
 
@@ -194,19 +101,30 @@ def target_of(args: argparse.Namespace) -> files.Target:
         OutputExistsError: the file is there, and `--force` is not given.
     """
     endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
-    ending = "" if args.output is None else files.ending_of(args.output)
-    has_sides = hasattr(args, "envelope") and is_enveloped(args)
+    names = ("output", "width", "csv_safe", "force", "envelope")
+    output, width, is_safe, force, has_sides = (getattr(args, name, None) for name in names)
+    ending = "" if output is None else files.ending_of(output)
     form = "json" if has_sides else args.format or endings.get(ending, "table")
-    if args.width is not None and form != "table":
-        msg = f"--width is for tables, not for {form}: leave it out"
-        raise UsageError(msg)
-    if args.csv_safe and form != "csv":
-        msg = f"--csv-safe is for csv, not for {form}: leave it out"
-        raise UsageError(msg)
-    files.check_free(args.output, force=args.force)
-    return files.Target(
-        form, args.output, args.width, args.csv_safe, ({}, ()) if has_sides else None
-    )  # fmt: skip
+    refuse({
+        f"--envelope is for json, not for {args.format}: leave it out": has_sides
+        and args.format not in (None, "json"),
+        f"--width is for tables, not for {form}: leave it out": width is not None
+        and form != "table",
+        f"--csv-safe is for csv, not for {form}: leave it out": is_safe and form != "csv",
+    })  # fmt: skip
+    files.check_free(output, force=bool(force))
+    return files.Target(form, output, width, bool(is_safe), ({}, ()) if has_sides else None)
+
+
+def refuse(wrong: Mapping[str, object]) -> None:
+    """Raise the first of some errors whose condition holds.
+
+    Raises:
+        UsageError: one does.
+    """
+    for message, holds in wrong.items():
+        if holds:
+            raise UsageError(message)
 
 
 def wants_progress(args: argparse.Namespace) -> bool:
@@ -214,10 +132,10 @@ def wants_progress(args: argparse.Namespace) -> bool:
     return not args.quiet and sys.stderr.isatty()
 
 
-def positive(text: str) -> int:
-    """Return `text` as an integer of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        msg = f"{text!r} is not a number of 1 or more"
+def positive(text: str, least: int = 1) -> int:
+    """Return `text` as an integer of at least 1, or of `least`."""
+    if not text.isdecimal() or int(text) < least:
+        msg = f"{text!r} is not a number of {least} or more"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
 
@@ -311,3 +229,73 @@ def sized_input(text: str) -> tuple[int, Path]:
         msg = f"{text!r} is not a batch size, an equals sign and a recording, as 8=net8.pyprof2"
         raise argparse.ArgumentTypeError(msg)
     return int(number), place(path)
+
+
+def _option(*words: str, **given: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    return words, given
+
+
+_SHARED: Final = {
+    words[-1].lstrip("-"): (words, given)
+    for words, given in (
+        _option(
+            "input",
+            type=place,
+            metavar="STORE|TRACE",
+            help="what parse wrote, or a recording; or its address, as s3://bucket/net.json.gz; "
+            "or -, a recording on stdin",
+        ),
+        _option(
+            "--source-root",
+            type=Path,
+            metavar="DIR",
+            help="your own code is below DIR; by default below the folder of the recorded script, "
+            "or in no installed package",
+        ),
+        _option(
+            "--device",
+            metavar="NAME|FILE",
+            help="use the roofs of this device, or of a JSON file",
+        ),
+        _option("--rank", type=int, metavar="N", help="only this rank"),
+        _option(
+            "--span",
+            type=span,
+            default="latest",
+            metavar="N|latest|all",
+            help=SPAN_HELP,
+        ),
+        _option("--top", type=positive, metavar="N", help="only N rows"),
+        _option(
+            "--ledger",
+            choices=("device", "host"),
+            help="time of kernels and copies, or of the thread of the step; default: device, "
+            "where one worked",
+        ),
+        _option("-o", "--output", type=place, metavar="FILE", help="write to FILE"),
+        _option("--force", action="store_true", help="replace FILE if it is there"),
+        _option("-w", "--width", type=positive, metavar="WIDTH", help="width of the table"),
+        _option(
+            "--csv-safe",
+            action="store_true",
+            help="put an apostrophe before cells of text that a spreadsheet would compute",
+        ),
+        _option(
+            "--format",
+            choices=files.FORMATS,
+            help="default: table. FILE.csv, .json, .parquet or .md says it too; "
+            "FILE.csv.gz is compressed",
+        ),
+        _option(
+            "--envelope",
+            action="store_true",
+            help="JSON as agents get it: {schema, data, evidence, next}, with null in words",
+        ),
+        _option(
+            "--one-clock",
+            action="store_true",
+            help="all ranks ran on one machine, where the recordings do not say it",
+        ),
+    )
+}
+"""The arguments that several commands have, by their names without dashes."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.cli import arguments, entry
-from pyprof2.errors import Pyprof2Error, UsageError
+from pyprof2.cli import arguments, entry, messages
+from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def add_to(commands: arguments.Commands) -> None:
         help="a program or a YAML file: the page that -o NAME.html writes, with dials to drag, "
         "makes a patch of its batch size",
     )
-    arguments.add_format(command)
-    arguments.add_output(command)
+    arguments.add(command, f"format {arguments.OUTPUT}")
     command.set_defaults(run=run)
 
 
@@ -101,7 +101,7 @@ def _add_entry(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--rounds",
-        type=_rounds,
+        type=partial(arguments.positive, least=2),  # how far they differ needs two
         metavar="N",
         help="take the time of each batch size in N processes, 2 or more, of which the fastest "
         "counts; default: 5",
@@ -112,14 +112,6 @@ def _add_entry(command: argparse.ArgumentParser) -> None:
         help="then run the batch size that is suggested (the largest that is sure to fit, or where "
         "that is not known one with 90 %% of the throughput) and the next one",
     )
-
-
-def _rounds(text: str) -> int:
-    """Return how many processes take times; how far they differ needs two."""
-    if not text.isdecimal() or int(text) < 2:
-        msg = f"{text!r} is not a number of 2 or more"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
 
 
 def _batches(text: str) -> list[int]:
@@ -154,12 +146,12 @@ def run(args: argparse.Namespace) -> None:
         UsageError, CaptureError: the arguments do not go together, or what is to run is missing.
     """
     is_page = args.output is not None and files.ending_of(args.output) == ".html"
-    if args.code is not None and not is_page:
-        msg = "--code is for the page with dials: say -o NAME.html too"
-        raise UsageError(msg)
-    if is_page and args.format not in (None, "table"):
-        msg = f"--format {args.format} is no page: leave it out, or give -o another suffix"
-        raise UsageError(msg)
+    arguments.refuse({
+        "--code is for the page with dials: say -o NAME.html too":
+            args.code is not None and not is_page,
+        f"--format {args.format} is no page: leave it out, or give -o another suffix":
+            is_page and args.format not in (None, "table"),
+    })  # fmt: skip
     target = arguments.target_of(args)
     others = _others(args)
     _check_csv_files(args)
@@ -183,9 +175,7 @@ def run(args: argparse.Namespace) -> None:
     if args.csv_files is not None:
         from pyprof2.reports import sweep_files
 
-        for line in sweep_files.show(model, args.csv_files):
-            if not args.quiet:
-                entry.say(line)
+        messages.say(*sweep_files.show(model, args.csv_files), quiet=args.quiet)
 
 
 def _others(args: argparse.Namespace) -> str | None:
@@ -197,9 +187,8 @@ def _others(args: argparse.Namespace) -> str | None:
     if args.entry is None:
         others, args.on = args.on, None
         return others  # type: ignore[no-any-return]
-    if args.on not in (None, "cpu"):
-        msg = f"--on {args.on}: with --entry only cpu; other GPUs are for recordings"
-        raise UsageError(msg)
+    words = f"--on {args.on}: with --entry only cpu; other GPUs are for recordings"
+    arguments.refuse({words: args.on not in (None, "cpu")})
     return None
 
 
@@ -218,24 +207,28 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         UsageError, CaptureError: they do not, or what is to run is missing.
     """
-    only = {"--batches": args.batches, "--rounds": args.rounds, "--verify": args.verify}
-    if args.entry is None and (name := next((n for n, value in only.items() if value), None)):
-        msg = f"{name} runs code, and no recording is run: say --entry FILE, or leave it out"
-        raise UsageError(msg)
+    arguments.refuse({
+        f"--{name} runs code, and no recording is run: say --entry FILE, or leave it out":
+            args.entry is None and getattr(args, name)
+        for name in ("batches", "rounds", "verify")
+    })  # fmt: skip
     entry.check(args, args.inputs, "recordings at three or more batch sizes, as 8=net8.pyprof2")
-    if args.batches and len(args.batches) < 3:
-        msg = f"--batches: a batch model needs three or more, better four; given: {args.batches}"
-        raise UsageError(msg)
     sizes = [batch for batch, _ in args.inputs]
-    if twice := next((size for size in sizes if sizes.count(size) > 1), None):
-        msg = f"batch size {twice} is given twice; a model needs different ones"
-        raise UsageError(msg)
+    arguments.refuse({
+        f"--batches: a batch model needs three or more, better four; given: {args.batches}":
+            args.batches and len(args.batches) < 3,
+        **{
+            f"batch size {size} is given twice; a model needs different ones":
+                sizes.count(size) > 1
+            for size in sizes
+        },
+    })  # fmt: skip
 
 
 def _code(model: Model, path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
-    from pyprof2.lsp.patches import code_of
+    from pyprof2.lsp.batch_size import code_of
 
     return code_of(path, [int(size) for size in model.batches])
 
@@ -297,10 +290,10 @@ def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, Batch
         tried = _tried(args, sweep, model, query, bar.update) if args.verify else {}
     if not args.quiet:
         sizes = ", ".join(map(str, sorted(sweep.facts)))
-        entry.say(f"ran {args.entry} with batch sizes of {sizes}")
+        messages.say(f"ran {args.entry} with batch sizes of {sizes}")
         entry.say_place(next(iter(sweep.facts.values())))
         for batch, error in sweep.failed.items():
-            entry.say(f"a batch size of {batch} is left out: {error}")
+            messages.say(f"a batch size of {batch} is left out: {error}")
     return model, replace(query, tried=tried)
 
 
@@ -315,7 +308,7 @@ def _tried(
     found = limits(model, query.capacity or model.recordings[-1].capacity, query.given)
     batch = suggested(found)
     if batch is None:
-        entry.say(NOTHING_TO_VERIFY)
+        messages.say(NOTHING_TO_VERIFY)
         return {}
     # A size that fits another device is tried with as much memory as that device has.
     run = replace(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyprof2.capture import runner
-from pyprof2.cli import arguments, entry
+from pyprof2.cli import arguments, entry, messages
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.integrations.environment import ON_DEMAND
 from pyprof2.store.places import Address, place
@@ -189,17 +189,15 @@ def run(args: argparse.Namespace) -> None:
     args.script, *args.arguments = args.command
     entry.check(args, args.script, "a script")
     if args.entry is not None:
-        if args.module or args.code or args.arguments:
-            msg = "an entry point is a file without arguments: leave -m, -c and them out"
-            raise UsageError(msg)
+        words = "an entry point is a file without arguments: leave -m, -c and them out"
+        arguments.refuse({words: args.module or args.code or args.arguments})
         from pyprof2.capture.entry_process import STEPS
 
         args.script, args.steps = str(args.entry), args.steps or STEPS
     _require_script(args)
     if args.on_demand:
         _run_recordable(args)
-    if args.nsys and args.memory:
-        raise UsageError(_NO_MEMORY)
+    arguments.refuse({_NO_MEMORY: args.nsys and args.memory})
     nsys = None if args.kineto or args.memory else shutil.which(_NSYS)
     if args.nsys and nsys is None:
         raise CaptureError(_NO_NSYS)
@@ -221,9 +219,8 @@ def _run_recordable(args: argparse.Namespace) -> NoReturn:
     Raises:
         UsageError: an option is for a recording.
     """
-    if args.memory or args.steps or args.output or args.entry:
-        msg = "--on-demand records nothing: say -o, --steps and --memory to pyprof2 watch"
-        raise UsageError(msg)
+    words = "--on-demand records nothing: say -o, --steps and --memory to pyprof2 watch"
+    arguments.refuse({words: args.memory or args.steps or args.output or args.entry})
     entry.require_packages("torch")
     code = runner.start(_python(args), environment=ON_DEMAND)
     sys.exit(code if code >= 0 else runner.BY_SIGNAL - code)
@@ -237,13 +234,13 @@ def warn_of_config() -> None:
     try:
         lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        entry.say(f"{_CONFIG}: {name}: {error.strerror or error}; capture takes nothing from it")
+        messages.say(f"{_CONFIG}: {name}: {error.strerror or error}; capture takes nothing from it")
         return
     settings = (line.partition("#")[0].partition("=")[0].strip() for line in lines)
     found = dict.fromkeys(key for key in settings if key)
     advice = [f"{key}: {_INSTEAD[key]}" for key in found if key in _INSTEAD]
     also = f" ({'; '.join(advice)})" if advice else ""
-    entry.say(f"{_CONFIG}: {name}: capture takes nothing from it, say it by options{also}")
+    messages.say(f"{_CONFIG}: {name}: capture takes nothing from it, say it by options{also}")
 
 
 def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
@@ -271,14 +268,14 @@ def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
             entry.say_ran(args, facts_in(Path(folder), entry.run_of(args), code))
         recording = _recorded(Path(folder), outputs)
         graphs = 0 if recording is None else _keep_captures(Path(folder, CAPTURES), recording)
-        if graphs and not args.quiet:
-            entry.say(f"captures of CUDA graphs in {CAPTURES}, which parse reads: {graphs}")
+        if graphs:
+            found = f"captures of CUDA graphs in {CAPTURES}, which parse reads: {graphs}"
+            messages.say(found, quiet=args.quiet)
         # On a GPU the allocator wrote a snapshot too.
         if (written := Path(folder, snapshot.name)).is_file():
             _move(written, snapshot)
-            if not args.quiet:
-                next_one = f"next: pyprof2 memory {shlex.quote(str(snapshot))}"
-                entry.say(f"recorded {snapshot}; {next_one}")
+            next_one = f"next: pyprof2 memory {shlex.quote(str(snapshot))}"
+            messages.say(f"recorded {snapshot}; {next_one}", quiet=args.quiet)
     _report(args, code, recording, "nsys" if nsys else "torch.profiler")
     sys.exit(code if code >= 0 else runner.BY_SIGNAL - code)
 
@@ -365,12 +362,12 @@ def _report(args: argparse.Namespace, code: int, recording: Path | None, profile
         if code == 0:
             msg += f": {_NO_STEP if args.steps else _NO_OP}"
             raise CaptureError(msg)
-        entry.say(msg)
+        messages.say(msg)
     elif not args.quiet:
         failed = f"; the script {ended}" if code else ""
         command = "memory" if args.memory else "prof"
         next_one = f"next: pyprof2 {command} {shlex.quote(str(recording))}"
-        entry.say(f"recorded {recording}{failed}; {next_one}")
+        messages.say(f"recorded {recording}{failed}; {next_one}")
 
 
 def _python(args: argparse.Namespace, *options: str) -> list[str]:

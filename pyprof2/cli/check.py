@@ -24,22 +24,16 @@ def add_to(commands: arguments.Commands) -> None:
         "record it next time. The exit code is 0 whatever it finds, 1 if it cannot be read.",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command)
+    arguments.add(command, "input")
     command.add_argument("--format", choices=check.FORMATS, help="default: table")
-    arguments.add_envelope(command)
-    arguments.add_source_root(command)
+    arguments.add(command, "envelope source-root")
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Show what `args.input` has and lacks."""
-    from pyprof2.api.run import load
-    from pyprof2.reports.envelope import call
-    from pyprof2.reports.files import Target
+    from pyprof2.reports.files import call
 
-    is_enveloped = arguments.is_enveloped(args)
-
-    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
-    target = Target("json", sides=({}, ())) if is_enveloped else Target(args.format or "table")
+    target, loaded = arguments.target_of(args), arguments.loaded(args)
     target = arguments.with_sides(target, loaded, call("prof", input=str(args.input)))
     check.write(loaded.check(), target)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.cli import arguments
+from pyprof2.cli import arguments, messages
 from pyprof2.store.places import place
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         help="sum the parts along: layer, op, signature, source, range; rank, alone: a row for "
         "each rank; phase or phase,kind, of an inference server: for a token that went in",
     )
-    arguments.add_top(command, "only N parts")
+    arguments.add(command, "top", help="only N parts")
     command.add_argument(
         "--fail-on",
         type=_gate,
@@ -67,9 +66,10 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:
-    arguments.add_format(command)
-    arguments.add_envelope(command)
-    arguments.add_output(command, "compare runs that are not comparable; ")
+    arguments.add(command, "format envelope csv-safe output")
+    words = "compare runs that are not comparable; replace FILE if it is there"
+    arguments.add(command, "force", help=words)
+    arguments.add(command, "width")
 
 
 def _gate(text: str) -> Gate:
@@ -91,14 +91,14 @@ def run(args: argparse.Namespace) -> None:
     target = arguments.target_of(args)
     from pyprof2.api.comparison import compare, failures
     from pyprof2.reports.comparison import ComparisonQuery, show
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
 
     axes = tuple(args.by or ())
     by_rank = axes == (RANK,)
     axes = () if by_rank else axes
     if "phase" in axes and set(axes) <= {"phase", "kind"}:
         from pyprof2.api.run import load
-        from pyprof2.reports.serving_comparison import show_serving_difference
+        from pyprof2.reports.serving import show_serving_difference
 
         progress = arguments.wants_progress(args)
         runs = [load(each, progress=progress) for each in (args.a, args.b)]
@@ -111,7 +111,6 @@ def run(args: argparse.Namespace) -> None:
     target = arguments.with_sides(target, found.b, call("advise", input=str(args.b)))
     show(found, ComparisonQuery(axes, by_rank, args.top, target))
     failed = failures(found, args.fail_on)
-    for line in failed:
-        print(f"pyprof2: {line}", file=sys.stderr)
+    messages.say(*failed)
     if failed:
         raise SystemExit(FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
@@ -42,13 +43,13 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--price",
-        type=_price,
+        type=partial(arguments.not_negative, what="a price"),
         metavar="N",
         help="price of an hour of all machines that the job runs on, in any currency",
     )
     command.add_argument(
         "--grams-per-kwh",
-        type=_grams,
+        type=partial(arguments.not_negative, what="a number of grams"),
         metavar="N",
         help="carbon intensity of the electricity, in grams of CO2 equivalent; your supplier, or "
         "the statistics of your country, state it",
@@ -67,17 +68,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="show N steps, such as those of an epoch; default: one",
     )
-    arguments.add_format(command)
-    arguments.add_output(command)
+    arguments.add(command, f"format {arguments.OUTPUT}")
     command.set_defaults(run=run)
-
-
-def _price(text: str) -> float:
-    return arguments.not_negative(text, "a price")
-
-
-def _grams(text: str) -> float:
-    return arguments.not_negative(text, "a number of grams")
 
 
 def _pue(text: str) -> float:

@@ -8,18 +8,15 @@ import importlib.util
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pyprof2.cli import arguments
-from pyprof2.errors import CaptureError, UsageError
-from pyprof2.reports.cells import clean
+from pyprof2.cli import arguments, messages
+from pyprof2.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyprof2.capture.entry_process import EntryFacts, EntryRun
-
-_OWN: Final = {"batch": "--batch", "on": "--on", "threads": "--threads", "timeout": "--timeout"}
 
 
 def add_to(
@@ -86,18 +83,19 @@ def check(args: argparse.Namespace, given: Any, what: str) -> None:
         UsageError: both are given, or neither, or an option is for entry points only.
         CaptureError: torch is missing, or the file.
     """
-    if args.entry is None:
-        for name, option in _OWN.items():
-            if getattr(args, name, None) is not None:
-                msg = f"{option} is for entry points: say --entry FILE, or leave it out"
-                raise UsageError(msg)
-        if given:
-            return
-        msg = f"name {what}, or an entry point to run: --entry FILE"
-        raise UsageError(msg)
-    if given:
-        msg = f"--entry runs a file, and {what} is given as well: leave one of them out"
-        raise UsageError(msg)
+    has_entry = args.entry is not None
+    arguments.refuse({
+        **{
+            f"--{name} is for entry points: say --entry FILE, or leave it out":
+                not has_entry and getattr(args, name, None) is not None
+            for name in ("batch", "on", "threads", "timeout")
+        },
+        f"name {what}, or an entry point to run: --entry FILE": not has_entry and not given,
+        f"--entry runs a file, and {what} is given as well: leave one of them out":
+            has_entry and given,
+    })  # fmt: skip
+    if not has_entry:
+        return
     from pyprof2.capture.entry_process import require_file
 
     require_file(args.entry)
@@ -150,16 +148,11 @@ def say_ran(args: argparse.Namespace, facts: EntryFacts) -> None:
     """Say how an entry point ran."""
     if args.quiet:
         return
-    say(f"ran {args.entry} with a batch size of {facts.batch_size}")
+    messages.say(f"ran {args.entry} with a batch size of {facts.batch_size}")
     say_place(facts)
 
 
 def say_place(facts: EntryFacts) -> None:
     """Say if the CPU took the place of a GPU."""
     if facts.on_cpu is not None:
-        say(f"on the CPU: what the code asks of a GPU ran there, first {facts.on_cpu}")
-
-
-def say(text: str) -> None:
-    """Print a message to stderr."""
-    print(f"pyprof2: {clean(text)}", file=sys.stderr)
+        messages.say(f"on the CPU: what the code asks of a GPU ran there, first {facts.on_cpu}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
@@ -22,7 +21,7 @@ def add_to(commands: arguments.Commands) -> None:
         "the formula with its numbers, the link, the forward-backward pair, the Tensor Core "
         "verdict, the roof. Of a prediction: which kernels make the difference, and why.",
     )
-    arguments.add_input(command)
+    arguments.add(command, "input")
     command.add_argument(
         "reference",
         metavar="kernel:N|op:N|predict:DEVICE",
@@ -31,36 +30,28 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "--rank", type=int, metavar="N", help="rank of the row, where there are several"
     )
-    arguments.add_roofs(command)
+    arguments.add(command, "device")
     command.add_argument("--format", choices=explanation.FORMATS, help="default: text")
-    arguments.add_envelope(command)
-    arguments.add_source_root(command)
+    arguments.add(command, "envelope source-root")
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Explain `args.reference`."""
     from pyprof2.analysis.summaries.explain import parse_reference
-    from pyprof2.api.run import PREDICTION, load
+    from pyprof2.api.run import PREDICTION
 
     if not args.reference.startswith(PREDICTION):
         parse_reference(args.reference)
-    is_enveloped = arguments.is_enveloped(args)
-    device = args.device
-    if device is not None and Path(device).is_file():
-        device = Path(device)
-    progress = arguments.wants_progress(args)
-    loaded = load(args.input, device=device, source_root=args.source_root, progress=progress)
+    target, loaded = arguments.target_of(args), arguments.loaded(args, device=args.device)
     try:
         facts = loaded.explain(args.reference, args.rank)
     except UsageError as error:
         msg = f"{args.input}: {error}"
         raise UsageError(msg) from error
-    if is_enveloped:
-        from pyprof2.reports.envelope import call
-        from pyprof2.reports.files import Target
+    if args.envelope:
+        from pyprof2.reports.files import call
 
-        target = Target("json", sides=({}, ()))
         following = call("prof", input=str(args.input), by="kernel")
         arguments.with_sides(target, loaded, following).write_enveloped(facts)
         return

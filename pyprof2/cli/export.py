@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.cli import arguments
+from pyprof2.cli import arguments, messages
 from pyprof2.errors import UsageError
 from pyprof2.reports import files
-from pyprof2.reports.cells import clean
 from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
     from pathlib import Path
 
     from pyprof2.analysis.summaries.batch.model import Model
@@ -43,7 +40,7 @@ def add_to(commands: arguments.Commands) -> None:
         "programs that read those files.",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command)
+    arguments.add(command, "input")
     _add_kinds(command)
     command.add_argument(
         "--no-findings",
@@ -51,18 +48,14 @@ def add_to(commands: arguments.Commands) -> None:
         help="with --perfetto and --chrome: do not look for findings and the critical path",
     )
     _add_step_options(command)
-    arguments.add_rank(command)
-    arguments.add_file(command)
-    arguments.add_source_root(command)
+    arguments.add(command, "rank output force source-root")
     command.set_defaults(run=run)
     # The old name of --skyline and --deepview works, and is not listed.
     old = commands.add_parser("skyline-report")
-    arguments.add_input(old)
+    arguments.add(old, "input")
     old.add_argument("--report", choices=(*_SKYLINE, "deepview"))
     _add_step_options(old, report=False)
-    arguments.add_rank(old)
-    arguments.add_file(old)
-    arguments.add_source_root(old)
+    arguments.add(old, "rank output force source-root")
     old.set_defaults(run=_run_skyline_report)
 
 
@@ -120,7 +113,7 @@ def _add_step_options(command: argparse.ArgumentParser, *, report: bool = True) 
         metavar="NAME",
         help="device whose memory is written: cuda:0, cpu; default: the GPU with most allocated",
     )
-    arguments.add_ledger(group)
+    arguments.add(group, "ledger")
     group.add_argument(
         "--batch-size",
         type=arguments.positive,
@@ -145,9 +138,7 @@ def run(args: argparse.Namespace) -> None:
         _write_step(args, args.deepview or args.skyline, args.report or "both")
         return
     files.check_free(args.output, force=args.force)
-    from pyprof2.api.run import load
-
-    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    loaded = arguments.loaded(args)
     if args.perfetto or args.chrome:
         from pyprof2.reports.perfetto.export import PerfettoQuery, show
 
@@ -162,41 +153,38 @@ def run(args: argparse.Namespace) -> None:
             args.of or "layers", args.measure or "time_ns", form, args.rank, args.output
         )
         lacks = stacks.show(loaded, query)
-    _say(args, lacks)
+    messages.say(*lacks, quiet=args.quiet)
 
 
 def _write_step(args: argparse.Namespace, path: Path, report: str) -> None:
     """Write the costs of a step, in the form of Skyline or DeepView."""
     report = "deepview" if args.deepview else report
     ending = files.ending_of(path)
-    if ending == ".json" and report != "deepview":
-        msg = f"{path}: Skyline's reports are FILE.sqlite; FILE.json is --deepview"
-        raise UsageError(msg)
-    if path.suffix.lower() == ".gz" and report != "deepview":
-        msg = f"{path}: Skyline's reports are a database, which is not compressed: FILE.sqlite"
-        raise UsageError(msg)
-    if ending != ".json" and report == "deepview":
-        msg = f"{path}: DeepView's analysis is FILE.json; Skyline's reports are --skyline"
-        raise UsageError(msg)
-    for name in ("batch_size", "batches"):
-        if getattr(args, name) is not None and report != "deepview":
-            option = name.replace("_", "-")
-            msg = f"--{option} is for --deepview: Skyline's reports have no throughput"
-            raise UsageError(msg)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        msg = f"{path}: not a file; name one"
-        raise UsageError(msg)
+    is_skyline = report != "deepview"
+    only = "is for --deepview: Skyline's reports have no throughput"
+    arguments.refuse({
+        f"{path}: Skyline's reports are FILE.sqlite; FILE.json is --deepview":
+            is_skyline and ending == ".json",
+        f"{path}: Skyline's reports are a database, which is not compressed: FILE.sqlite":
+            is_skyline and path.suffix.lower() == ".gz",
+        f"{path}: DeepView's analysis is FILE.json; Skyline's reports are --skyline":
+            not is_skyline and ending != ".json",
+        f"--batch-size {only}": is_skyline and args.batch_size is not None,
+        f"--batches {only}": is_skyline and args.batches is not None,
+        f"{path}: not a file; name one":
+            path.exists() and not path.is_file() and not path.is_dir(),
+    })  # fmt: skip
     files.check_free(path, force=args.force)
-    from pyprof2.api.run import load
-    from pyprof2.reports.skyline.export import SkylineQuery, show
+    from pyprof2.reports.skyline.entries import SkylineQuery
+    from pyprof2.reports.skyline.export import show
 
-    loaded = load(args.input, source_root=args.source_root, progress=arguments.wants_progress(args))
+    loaded = arguments.loaded(args)
     query = SkylineQuery(
         report, path, args.step, args.rank, args.device, args.ledger, args.batch_size
     )
     if args.batches:
         query = replace(query, model=_model(args, loaded))
-    _say(args, show(loaded, query))
+    messages.say(*show(loaded, query), quiet=args.quiet)
 
 
 def _model(args: argparse.Namespace, run: Run) -> Model:
@@ -206,53 +194,42 @@ def _model(args: argparse.Namespace, run: Run) -> Model:
         UsageError: its own batch size is not known, or one of theirs is given twice.
     """
     from pyprof2.api.batch import batch_model
-    from pyprof2.reports.skyline.export import batch_of
+    from pyprof2.reports.skyline.deepview import batch_of
 
     own = batch_of(run, args.batch_size)
     if own is None:
         msg = "--batches: name the batch size of the recording itself too: --batch-size N"
         raise UsageError(msg)
     sizes = [own, *(size for size, _ in args.batches)]
-    if len(set(sizes)) < len(sizes):
-        msg = f"--batches: {', '.join(map(str, sizes))}: a batch size is given twice"
-        raise UsageError(msg)
+    words = f"--batches: {', '.join(map(str, sizes))}: a batch size is given twice"
+    arguments.refuse({words: len(set(sizes)) < len(sizes)})
     return batch_model({own: run, **dict(args.batches)}, progress=arguments.wants_progress(args))
 
 
 def _run_skyline_report(args: argparse.Namespace) -> None:
-    if args.output is None:
-        msg = "a report is a file: name it with -o FILE.sqlite, or -o FILE.json"
-        raise UsageError(msg)
+    words = "a report is a file: name it with -o FILE.sqlite, or -o FILE.json"
+    arguments.refuse({words: args.output is None})
     is_json = files.ending_of(args.output) == ".json"
     report = args.report or ("deepview" if is_json else "both")
     args.deepview = args.output if report == "deepview" else None
     _write_step(args, args.output, report)
 
 
-def _say(args: argparse.Namespace, lines: Iterable[str]) -> None:
-    for line in () if args.quiet else lines:
-        print(f"pyprof2: {clean(line)}", file=sys.stderr)
-
-
 def _check(args: argparse.Namespace) -> None:
     """Raise for options that belong to another kind of export."""
     is_timeline, is_stacks = args.perfetto or args.chrome, args.folded or args.speedscope
-    if not is_stacks and (args.of or args.measure):
-        msg = "--of and --measure are for stacks: leave them out, or take --folded"
-        raise UsageError(msg)
-    if args.no_findings and not is_timeline:
-        msg = (
-            "--no-findings is for --perfetto and --chrome: nothing else has findings; leave it out"
-        )
-        raise UsageError(msg)
     of_a_step = ("report", "step", "device", "ledger", "batch_size", "batches")
-    for name in of_a_step if is_timeline or is_stacks else ():
-        if getattr(args, name) is not None:
-            msg = f"--{name.replace('_', '-')} is for --skyline and --deepview: leave it out"
-            raise UsageError(msg)
-    if args.output is not None and (args.skyline or args.deepview):
-        msg = "--skyline and --deepview name their file themselves: leave -o out"
-        raise UsageError(msg)
-    if args.deepview and args.report:
-        msg = "--report is for --skyline: leave it out"
-        raise UsageError(msg)
+    arguments.refuse({
+        "--of and --measure are for stacks: leave them out, or take --folded":
+            not is_stacks and (args.of or args.measure),
+        "--no-findings is for --perfetto and --chrome: nothing else has findings; leave it out":
+            args.no_findings and not is_timeline,
+        **{
+            f"--{name.replace('_', '-')} is for --skyline and --deepview: leave it out":
+                (is_timeline or is_stacks) and getattr(args, name) is not None
+            for name in of_a_step
+        },
+        "--skyline and --deepview name their file themselves: leave -o out":
+            args.output is not None and (args.skyline or args.deepview),
+        "--report is for --skyline: leave it out": args.deepview and args.report,
+    })  # fmt: skip

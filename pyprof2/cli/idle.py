@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
@@ -24,7 +25,7 @@ def add_to(commands: arguments.Commands) -> None:
         "one cause, and with the time in which a device was busy they add up to what was recorded.",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command)
+    arguments.add(command, "input")
     command.add_argument(
         "--by",
         type=arguments.names,
@@ -35,37 +36,24 @@ def add_to(commands: arguments.Commands) -> None:
     )
     command.add_argument(
         "--normal-gap",
-        type=_microseconds,
+        type=partial(arguments.not_negative, what="a time in us,"),
         metavar="US",
         help="longest normal gap between two queued kernels, or from a launch to its start; "
         "default: 30",
     )
-    arguments.add_rank(command)
-    arguments.add_span(command)
-    arguments.add_top(command)
-    arguments.add_format(command)
-    arguments.add_envelope(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
+    arguments.add(command, f"rank span top format envelope {arguments.OUTPUT} source-root")
     command.set_defaults(run=run)
-
-
-def _microseconds(text: str) -> float:
-    return arguments.not_negative(text, "a time in us,")
 
 
 def run(args: argparse.Namespace) -> None:
     """Show why the devices of `args.input` did nothing."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.idle_profile import check_axes
-    from pyprof2.api.run import load
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
     from pyprof2.reports.idle import IdleQuery, show
 
     axes = tuple(args.by or ())
     check_axes(axes)
-    loaded = load(
-        args.input, source_root=args.source_root, progress=arguments.wants_progress(args)
-    ).of_span(args.span)  # fmt: skip
+    loaded = arguments.loaded(args)
     target = arguments.with_sides(target, loaded, call("advise", input=str(args.input)))
     show(loaded, IdleQuery(axes, args.normal_gap, args.rank, args.top, target))

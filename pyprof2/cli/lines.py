@@ -25,8 +25,8 @@ def add_to(commands: arguments.Commands) -> None:
         "a recording, or of an entry point that is run: pyprof2 lines --entry entry_point.py",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command, required=False)
-    arguments.add_ledger(command)
+    arguments.add(command, "input", nargs="?")
+    arguments.add(command, "ledger")
     command.add_argument(
         "--phase",
         choices=("forward", "recompute", "backward", "optimizer", "other"),
@@ -47,12 +47,9 @@ def add_to(commands: arguments.Commands) -> None:
         help="only step A, or the steps from A to B; default: all, without a first one that is "
         "an outlier",
     )
-    arguments.add_rank(command)
-    arguments.add_span(command)
-    arguments.add_top(command, "show N rows of the table; default: 30")
-    arguments.add_format(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
+    arguments.add(command, "rank span")
+    arguments.add(command, "top", help="show N rows of the table; default: 30")
+    arguments.add(command, f"format {arguments.OUTPUT} source-root")
     entry.add_to(command)
     command.set_defaults(run=run)
 
@@ -61,11 +58,8 @@ def run(args: argparse.Namespace) -> None:
     """Show the costs of the lines of code in `args.input`."""
     target = arguments.target_of(args)
     from pyprof2.analysis.summaries.line_profile import LineQuery
-    from pyprof2.api.run import load
     from pyprof2.reports.lines import show
 
     query = LineQuery(args.ledger, args.phase, args.step, args.rank, args.within, args.depth)
     with entry.recording(args) as path:
-        progress = arguments.wants_progress(args)
-        loaded = load(path, source_root=args.source_root, progress=progress)
-        show(loaded.of_span(args.span), query, target, args.top)
+        show(arguments.loaded(args, path), query, target, args.top)

@@ -34,9 +34,7 @@ def add_to(commands: arguments.Commands) -> None:
         "other", type=place, nargs="?", metavar="B", help="another one, to compare it with"
     )
     _add_selection(command)
-    arguments.add_format(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
+    arguments.add(command, f"format {arguments.OUTPUT} source-root")
     entry.add_to(command)
     command.set_defaults(run=run)
 
@@ -79,9 +77,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         help="with --statistics: only from A to B, in ms since the begin of the recording",
     )
     command.add_argument("--device", metavar="NAME", help="only this device: cuda:0, 0, cpu")
-    arguments.add_rank(command)
-    arguments.add_span(command)
-    arguments.add_top(command)
+    arguments.add(command, "rank span top")
     command.add_argument(
         "--fits", metavar="DEVICE", help="say whether it would fit a device, such as A100-80"
     )
@@ -112,15 +108,14 @@ def run(args: argparse.Namespace) -> None:
     query = MemoryQuery(axes, args.at, args.timeline, args.weights, args.top, capacity, target)
     _check(args)
     with entry.recording(args) as first:
-        progress = arguments.wants_progress(args)
         if args.statistics:
-            from pyprof2.api.run import load
             from pyprof2.reports.op_memory import show_statistics
 
-            run = load(first, source_root=args.source_root, progress=progress).of_span(args.span)
+            run = arguments.loaded(args, first)
             device, rank = args.device, args.rank
             show_statistics(run, args.between, args.top, target, device=device, rank=rank)
             return
+        progress = arguments.wants_progress(args)
         found = [
             memory(path, source_root=args.source_root, progress=progress, span=args.span).only(
                 args.device, args.rank
@@ -138,8 +133,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise for options that do not go together."""
-    from pyprof2.errors import UsageError
-
     pairs = {
         "--fits and --memory say the same: leave one out": args.fits and args.memory,
         "--timeline shows one recording: leave the second out": args.timeline and args.other,
@@ -154,6 +147,4 @@ def _check(args: argparse.Namespace) -> None:
         pairs["--events and --statistics have rows of their own, of one recording"] = True
     if args.between is not None and not args.statistics:
         pairs["--between is a window of --statistics: add it"] = True
-    for words, given in pairs.items():
-        if given:
-            raise UsageError(words)
+    arguments.refuse(pairs)

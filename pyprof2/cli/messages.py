@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 _WARNINGS_SHOWN: Final = 3
 
 
+def say(*lines: str, quiet: bool = False) -> None:
+    """Print messages to stderr, unless nobody wants them."""
+    for line in () if quiet else lines:
+        print(f"pyprof2: {clean(line)}", file=sys.stderr)
+
+
 def warn(lines: Sequence[str], path: Path) -> None:
     """Print the first few problems of the recording at `path` to stderr."""
-    name = clean(str(path))
-    for line in lines[:_WARNINGS_SHOWN]:
-        print(f"pyprof2: {name}: {clean(line)}", file=sys.stderr)
+    say(*(f"{path}: {line}" for line in lines[:_WARNINGS_SHOWN]))
     if lines:
         more = len(lines) - _WARNINGS_SHOWN
         also = f"{more} more, and what to do: " if more > 0 else "what to do: "
-        print(f"pyprof2: {also}pyprof2 check {clean(shlex.quote(str(path)))}", file=sys.stderr)
+        say(f"{also}pyprof2 check {shlex.quote(str(path))}")
 
 
 def say_why_empty(why: str | None, path: Path) -> None:
     """Print to stderr why there is nothing to show of `path`; None: there is something."""
     if why is not None:
-        print(f"pyprof2: {clean(str(path))}: {why}", file=sys.stderr)
+        say(f"{path}: {why}")

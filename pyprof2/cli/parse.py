@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +69,7 @@ def add_to(commands: arguments.Commands) -> None:
         help="read them on the Dask cluster whose scheduler is there, such as tcp://head:8786; its "
         "workers need pyprof2 and the same file system",
     )
-    arguments.add_source_root(command)
+    arguments.add(command, "source-root")
     _add_beside(command)
     command.add_argument("--force", action="store_true", help="replace a store that is there")
     command.set_defaults(run=run)
@@ -138,8 +137,7 @@ def run(args: argparse.Namespace) -> None:
     print(clean(str(store)))
     if not args.quiet:
         messages.warn(problem_lines(manifest), store)
-        command = f"pyprof2 prof {shlex.quote(str(store))} --by op"
-        print(f"pyprof2: next: {clean(command)}", file=sys.stderr)
+        messages.say(f"next: pyprof2 prof {shlex.quote(str(store))} --by op")
     if failed := manifest.get("failed"):
         count = len(failed) + len(manifest["sources"])
         msg = f"{store}: {len(failed)} of {count} recordings are left out: {failed[0]['error']}"

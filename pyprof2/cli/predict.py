@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from pyprof2.cli import arguments
-from pyprof2.errors import UsageError
 
 _EXAMPLES = """examples:
   pyprof2 predict net.pyprof2 --on all
@@ -26,7 +25,7 @@ def add_to(commands: arguments.Commands) -> None:
         "each time with an interval, and null where nothing can be known.",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command, required=False)
+    arguments.add(command, "input", nargs="?")
     command.add_argument(
         "--on",
         metavar="NAME[,NAME…]|all",
@@ -57,10 +56,7 @@ def add_to(commands: arguments.Commands) -> None:
         help="of recordings of one program on two devices: write a file that describes B's, with "
         "the shares of its peaks that make A's prediction right",
     )
-    arguments.add_span(command)
-    arguments.add_format(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
+    arguments.add(command, f"span format {arguments.OUTPUT} source-root")
     command.set_defaults(run=run)
 
 
@@ -144,25 +140,19 @@ def run(args: argparse.Namespace) -> None:
         _calibrate(args)
         return
     target = arguments.target_of(args)
-    if args.input is None or not (args.on or args.device):
-        msg = "name a recording, and devices with --on or --device: pyprof2 predict STORE --on all"
-        raise UsageError(msg)
-    if any(count > 1 for count in args.ranks) and args.link is None:
-        msg = "--ranks: say what links the devices: --link nvlink4, pcie4, or GB/s in one direction"
-        raise UsageError(msg)
-    if args.deadline is not None and not args.price:
-        msg = "--deadline: say what devices cost, with --price"
-        raise UsageError(msg)
+    arguments.refuse({
+        "name a recording, and devices with --on or --device: pyprof2 predict STORE --on all":
+            args.input is None or not (args.on or args.device),
+        "--ranks: say what links the devices: --link nvlink4, pcie4, or GB/s in one direction":
+            any(count > 1 for count in args.ranks) and args.link is None,
+        "--deadline: say what devices cost, with --price":
+            args.deadline is not None and not args.price,
+    })  # fmt: skip
     from pyprof2.api.prediction import PredictedStep, Question, asked_devices, frame_of, priced
-    from pyprof2.api.run import load
     from pyprof2.reports.prediction import Deadline, show
 
     devices = asked_devices(args.on, args.device)
-    progress = arguments.wants_progress(args)
-    loaded = load(
-        args.input, device=args.recorded_on, source_root=args.source_root, progress=progress
-    )
-    prediction = PredictedStep(loaded.of_span(args.span), args.step)
+    prediction = PredictedStep(arguments.loaded(args, device=args.recorded_on), args.step)
     question = Question(
         args.ranks, args.link, not args.no_overlap, args.level / 100, args.batch_size,
         priced(args.price, prediction.source),
@@ -180,9 +170,8 @@ def _calibrate(args: argparse.Namespace) -> None:
     from pyprof2.api.run import load
     from pyprof2.reports import files
 
-    if args.input is not None or args.on or args.device:
-        msg = "--calibrate is alone: of two recordings, with -o FILE"
-        raise UsageError(msg)
+    words = "--calibrate is alone: of two recordings, with -o FILE"
+    arguments.refuse({words: args.input is not None or args.on or args.device})
     files.check_free(args.output, force=args.force)
     progress = arguments.wants_progress(args)
     one, other = (load(path, progress=progress) for path in args.calibrate)

@@ -31,13 +31,12 @@ def add_to(commands: arguments.Commands) -> None:
         "A recording without GPU activity has a row for every op call.",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command)
+    arguments.add(command, "input")
     _add_shape(command)
     _add_serving(command)
     _add_selection(command)
     _add_output(command)
-    arguments.add_roofs(command)
-    arguments.add_source_root(command)
+    arguments.add(command, "device source-root")
     command.set_defaults(run=run)
 
 
@@ -70,7 +69,7 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         metavar="[+]COL[,[+]COL…]",
         help="largest first, text from A to Z; +COL: smallest first",
     )
-    arguments.add_top(group)
+    arguments.add(group, "top")
     group.add_argument(
         "--depth",
         type=arguments.positive,
@@ -117,8 +116,8 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
 
 def _add_selection(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("selection")
-    arguments.add_rank(group)
-    arguments.add_span(group, default=None)
+    arguments.add(group, "rank")
+    arguments.add(group, "span", default=None, help=f"{arguments.SPAN_HELP}, with --by span all")
     group.add_argument(
         "--step", type=arguments.step_range, metavar="A[:B]", help="only step A, or A to B"
     )
@@ -174,15 +173,13 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only the totals: of the recording, the ledger, and each step's utilization",
     )
-    arguments.add_envelope(group)
-    arguments.add_output(group)
+    arguments.add(group, f"envelope {arguments.OUTPUT}")
 
 
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
-    from pyprof2.api import run as runs
     from pyprof2.cli.query import asks_for_serving, check_breakdown, has_no_choice, read_query
-    from pyprof2.reports.envelope import call
+    from pyprof2.reports.files import call
 
     by_serving = asks_for_serving(args)
     query = read_query(args, by=[] if by_serving else args.by)
@@ -192,15 +189,8 @@ def run(args: argparse.Namespace) -> None:
         totals.check(query)
     if args.breakdown:
         check_breakdown(query)
-    device = args.device
-    if device is not None and Path(device).is_file():
-        device = Path(device)
-    loaded = runs.load(
-        args.input,
-        device=device,
-        source_root=args.source_root,
-        progress=arguments.wants_progress(args),
-    ).of_span(query.span)
+    args.span = query.span
+    loaded = arguments.loaded(args, device=args.device)
     following = [call(name, input=str(args.input)) for name in ("idle", "advise", "check")]
     target = arguments.with_sides(query.target, loaded, *following)
     query = replace(query, target=target)

@@ -109,13 +109,14 @@ def check_breakdown(query: Query) -> None:
     Raises:
         UsageError: it is along another axis, or has no such columns or selection.
     """
-    if query.axes not in ((), ("step",), KERNEL):
-        msg = "--breakdown is of steps: add --by step, or leave --by out"
-        raise UsageError(msg)
     selection = {name for name, value in query.selection.items() if value is not None}
-    if query.columns or query.sort or query.pyprof or selection - {"rank", "step", "copies"}:
-        msg = "--breakdown has rows and columns of its own: leave all but --rank and --step out"
-        raise UsageError(msg)
+    others = selection - {"rank", "step", "copies"}
+    arguments.refuse({
+        "--breakdown is of steps: add --by step, or leave --by out":
+            query.axes not in ((), ("step",), KERNEL),
+        "--breakdown has rows and columns of its own: leave all but --rank and --step out":
+            query.columns or query.sort or query.pyprof or others,
+    })  # fmt: skip
 
 
 def _axes_for(asked: Sequence[str], *, pyprof: bool, is_text: bool) -> tuple[str, ...]:
@@ -131,20 +132,19 @@ def _axes_for(asked: Sequence[str], *, pyprof: bool, is_text: bool) -> tuple[str
 
 def _check(args: argparse.Namespace, axes: tuple[str, ...]) -> None:
     """Raise for options that make no sense together."""
-    if axes in ((), KERNEL):
-        if args.depth is not None:
-            msg = "--depth cuts the paths of layers and ranges: add --by layer or --by range"
-            raise UsageError(msg)
-        if args.fold_numbers:
-            msg = "--fold-numbers puts layers and ranges together: add --by layer or --by range"
-            raise UsageError(msg)
-    elif "kernel" in axes:
-        msg = "axis kernel has a row for every kernel and goes with no other; to sum, take name"
-        raise UsageError(msg)
-    else:
+    is_summed = axes not in ((), KERNEL)
+    arguments.refuse({
+        "--depth cuts the paths of layers and ranges: add --by layer or --by range":
+            not is_summed and args.depth is not None,
+        "--fold-numbers puts layers and ranges together: add --by layer or --by range":
+            not is_summed and args.fold_numbers,
+        "axis kernel has a row for every kernel and goes with no other; to sum, take name":
+            is_summed and "kernel" in axes,
+    })  # fmt: skip
+    if is_summed:
         check_axes(axes, args.depth, fold_numbers=args.fold_numbers)
-    if args.pyprof and axes != KERNEL:
-        msg = "--pyprof is a table of kernels: leave --by out"
-        raise UsageError(msg)
+    arguments.refuse(
+        {"--pyprof is a table of kernels: leave --by out": args.pyprof and axes != KERNEL}
+    )
     for pattern in _PATTERNS:
         compile_pattern(getattr(args, pattern) or "")

@@ -43,29 +43,15 @@ def add_to(commands: arguments.Commands) -> None:
     )
     command.add_argument("--rank", type=int, metavar="N", help="only rows of this rank")
     command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
-    add_one_clock(command)
-    arguments.add_format(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
+    arguments.add(command, f"one-clock format {arguments.OUTPUT} source-root")
     command.set_defaults(run=run)
-
-
-def add_one_clock(command: argparse.ArgumentParser) -> None:
-    """Declare that the ranks share a clock."""
-    command.add_argument(
-        "--one-clock",
-        action="store_true",
-        help="all ranks ran on one machine, where the recordings do not say it",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
     """Show which rank of `args.input` is slow, and where the job loses its time."""
     target = arguments.target_of(args)
     from pyprof2.api.job import JobOfRanks
-    from pyprof2.api.run import load
     from pyprof2.reports.ranks import RanksQuery, show
 
-    paths = arguments.recordings_of(args)
-    loaded = load(paths, source_root=args.source_root, progress=arguments.wants_progress(args))
-    show(JobOfRanks(loaded, args.one_clock), RanksQuery(args.by, args.rank, args.top, target))
+    job = JobOfRanks(arguments.loaded(args), args.one_clock)
+    show(job, RanksQuery(args.by, args.rank, args.top, target))

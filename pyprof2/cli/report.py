@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2 import __version__
 from pyprof2.cli import arguments
-from pyprof2.errors import UsageError
 from pyprof2.parsers.formats import stem_of
 from pyprof2.reports import files
 from pyprof2.reports.cells import clean
@@ -34,7 +33,7 @@ def add_to(commands: arguments.Commands) -> None:
         "path.",
         epilog=_EXAMPLES,
     )
-    arguments.add_input(command)
+    arguments.add(command, "input")
     command.add_argument(
         "-o",
         "--output",
@@ -48,7 +47,7 @@ def add_to(commands: arguments.Commands) -> None:
         metavar="STORE|TRACE",
         help="show too what made the steps slower or faster than those of this one",
     )
-    arguments.add_span(command)
+    arguments.add(command, "span")
     command.add_argument(
         "--no-source", action="store_true", help="put no source code into the file"
     )
@@ -78,10 +77,8 @@ def run(args: argparse.Namespace) -> None:
     output = default_output(args.input) if args.output is None else args.output
     files.check_free(output, force=args.force)
     root = args.source_root
-    if root is not None and not root.is_dir():
-        msg = f"--source-root {root}: no such folder; name the one with your code"
-        raise UsageError(msg)
-    from pyprof2.api.run import load
+    words = f"--source-root {root}: no such folder; name the one with your code"
+    arguments.refuse({words: root is not None and not root.is_dir()})
     from pyprof2.reports.page import html
     from pyprof2.reports.page.document import ReportQuery, packed_document
 
@@ -93,8 +90,7 @@ def run(args: argparse.Namespace) -> None:
         args.model,
         args.tp,
     )
-    loaded = load(args.input, source_root=root, progress=arguments.wants_progress(args))
-    files.write_parts(html.page(packed_document(loaded.of_span(args.span), query)), output)
+    files.write_parts(html.page(packed_document(arguments.loaded(args), query)), output)
     print(clean(str(output)))
 
 

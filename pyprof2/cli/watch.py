@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyprof2.cli import arguments
-from pyprof2.errors import CaptureError, OutputExistsError, UsageError
+from pyprof2.errors import CaptureError, OutputExistsError
 from pyprof2.integrations.environment import ON_DEMAND
 from pyprof2.reports.cells import clean
 from pyprof2.store.places import place
@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
     if sys.platform != "linux":
         msg = "jobs can be recorded while they run on Linux only"
         raise CaptureError(msg)
-    from pyprof2.watch import control
+    from pyprof2.watch import daemon as control
 
     if args.list:
         _list(args)
@@ -175,15 +175,14 @@ def _check(args: argparse.Namespace) -> None:
         UsageError: they have none.
         OutputExistsError: the folder is there.
     """
-    if args.keep is not None and args.every is None:
-        msg = "--keep is how many recordings of --every are kept: say --every TIME"
-        raise UsageError(msg)
-    if args.at is not None and (args.every is not None or args.steps or args.serve):
-        msg = "--at is when one recording of a duration begins: leave it out"
-        raise UsageError(msg)
-    if args.duration > _LONGEST_S or not args.duration:
-        msg = f"--duration can be up to {_LONGEST_S:.0f} s: a file has every op of it"
-        raise UsageError(msg)
+    arguments.refuse({
+        "--keep is how many recordings of --every are kept: say --every TIME":
+            args.keep is not None and args.every is None,
+        "--at is when one recording of a duration begins: leave it out":
+            args.at is not None and (args.every is not None or args.steps or args.serve),
+        f"--duration can be up to {_LONGEST_S:.0f} s: a file has every op of it":
+            args.duration > _LONGEST_S or not args.duration,
+    })  # fmt: skip
     if not (args.env or args.list or args.serve):
         output = _output(args)
         if sys.platform == "linux":
@@ -212,7 +211,7 @@ def _list(args: argparse.Namespace) -> None:
     """Print the processes that ask."""
     from tabulate import tabulate
 
-    from pyprof2.watch import control
+    from pyprof2.watch import daemon as control
     from pyprof2.watch.recording import POLL_S
 
     seconds = POLL_S + 1
@@ -258,7 +257,7 @@ def _store_of(folder: Path) -> Path:
 
 def _trigger(args: argparse.Namespace) -> None:
     """Let the daemon that serves record, and show what came."""
-    from pyprof2.watch import control
+    from pyprof2.watch import daemon as control
 
     wanted, options = _asked(args)
     request = {
@@ -385,7 +384,7 @@ class _Bar:
     def show(self, recording: OnDemandRecording) -> None:
         """Draw the state of a recording."""
         if self._is_shown:
-            from pyprof2.watch import control
+            from pyprof2.watch import daemon as control
 
             self.draw(control.progress(recording))
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from pyprof2.cli import arguments
-from pyprof2.cli.ranks import add_one_clock
-from pyprof2.errors import UsageError
 
 _AXES = ("op", "layer", "kernel", "category")
 _OLD = "kind"
@@ -41,18 +40,14 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument("--ideal", action="store_true", help="all ranks take the median of theirs")
     command.add_argument(
         "--transfers",
-        type=_factor,
+        type=partial(arguments.not_negative, what="a factor"),
         metavar="FACTOR",
         help="transfers of matched collectives take FACTOR as long",
     )
     command.add_argument(
         "--overlap", action="store_true", help="the bound of perfect overlap of everything"
     )
-    arguments.add_span(command)
-    add_one_clock(command)
-    arguments.add_format(command)
-    arguments.add_output(command)
-    arguments.add_source_root(command)
+    arguments.add(command, f"span one-clock format {arguments.OUTPUT} source-root")
     command.set_defaults(run=run)
 
 
@@ -63,27 +58,19 @@ def _scaled(text: str) -> tuple[str, str, float]:
     if axis not in (*_AXES, _OLD) or not pattern:
         msg = f"{text!r} is not AXIS=REGEX=FACTOR with one of {', '.join(_AXES)}"
         raise argparse.ArgumentTypeError(msg)
-    return axis, pattern, _factor(factor)
-
-
-def _factor(text: str) -> float:
-    return arguments.not_negative(text, "a factor")
+    return axis, pattern, arguments.not_negative(factor, "a factor")
 
 
 def run(args: argparse.Namespace) -> None:
     """Show the gains of changes to `args.input`."""
     target = arguments.target_of(args)
     asked = args.scale or args.rank is not None or args.transfers is not None
-    if not (asked or args.ideal or args.overlap):
-        msg = "name a change: --scale, --rank, --ideal, --transfers or --overlap"
-        raise UsageError(msg)
+    words = "name a change: --scale, --rank, --ideal, --transfers or --overlap"
+    arguments.refuse({words: not (asked or args.ideal or args.overlap)})
     from pyprof2.api.job import JobOfRanks
-    from pyprof2.api.run import load
     from pyprof2.reports.ranks import show_gains
 
-    paths = arguments.recordings_of(args)
-    loaded = load(paths, source_root=args.source_root, progress=arguments.wants_progress(args))
-    gains = JobOfRanks(loaded.of_span(args.span), args.one_clock).what_if(
+    gains = JobOfRanks(arguments.loaded(args), args.one_clock).what_if(
         scale=args.scale, rank=args.rank, ideal=args.ideal, transfers=args.transfers,
         overlap=args.overlap,
     )  # fmt: skip

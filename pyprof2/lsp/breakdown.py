@@ -1,23 +1,28 @@
-"""The breakdown as rows of a panel: files, then functions and lines, then the calls of a line."""
+"""The breakdown as rows of a panel: files, then functions and lines, then the calls of a line.
+
+The tree of calls is the editor's call hierarchy too: the breakdown, to drill down in.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
+from lsprotocol import types as lsp
 from pygls.uris import from_fs_path, to_fs_path
 
-from pyprof2.lsp import hierarchy, shown
+from pyprof2.lsp import shown
 from pyprof2.lsp.costs import total
 from pyprof2.lsp.session import MAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyprof2.lsp.analysis import Function
     from pyprof2.lsp.costs import Costs
     from pyprof2.lsp.files import File
     from pyprof2.lsp.session import Session
+
 
 FILE, FUNCTION, CLASS, LINE = "file", "function", "class", "line"
 _EVERY_LINE: Final = 1 << 60
@@ -118,8 +123,8 @@ def _short(path: str, root: str | None) -> str:
 
 def _rest(session: Session, costs: Costs) -> Iterator[Row]:
     """Yield the rows that no file has: roots of the tree that are no file."""
-    for at in hierarchy.children(costs, -1):
-        row = hierarchy.branch(session, costs, at)
+    for at in children(costs, -1):
+        row = branch(session, costs, at)
         if row.kind != FILE and row.time:
             yield _of_branch(session, costs, row)
 
@@ -145,7 +150,7 @@ def _of_file(
     session: Session, costs: Costs, file: File, wanted: Mapping[str, Any]
 ) -> Iterator[Row]:
     if isinstance(recorded := wanted.get("recorded"), int):
-        for at in hierarchy.of_lines(session, file, [recorded]):
+        for at in of_lines(session, file, [recorded]):
             yield from _branches(session, costs, at, costs["path"])
         return
     functions = session.view(file).functions
@@ -204,18 +209,144 @@ def _branches(session: Session, costs: Costs, number: int, recording: Any) -> li
     """Return the branches right below one; none if it is of another recording."""
     if recording != costs["path"]:
         return []
-    found = (
-        hierarchy.branch(session, costs, at) for at in hierarchy.children(costs, max(0, number))
-    )
+    found = (branch(session, costs, at) for at in children(costs, max(0, number)))
     return [_of_branch(session, costs, branch) for branch in found]
 
 
-def _of_branch(session: Session, costs: Costs, branch: hierarchy.Branch) -> Row:
+def _of_branch(session: Session, costs: Costs, branch: Branch) -> Row:
     is_here = branch.path in session.recordings[MAIN]["local"].values()
     uri = _uri(session, branch.path) if is_here else None
-    is_parent = bool(hierarchy.children(costs, branch.number))
+    is_parent = bool(children(costs, branch.number))
     return _row(
         costs, branch.kind, branch.name, branch.time, uri=uri, first=branch.line,
         last=branch.line, detail=shown.plain(", ".join(branch.words)),
         below={"node": branch.number, "recording": costs["path"]} if is_parent else None,
     )  # fmt: skip
+
+
+_PARENT, _KIND, _NAME, _MODULE, _TIME, _CALLS = range(6)
+_LINE: Final = "line"
+_MOST_CALLS: Final = 50
+
+
+def items_at(session: Session, file: File, line: int) -> list[lsp.CallHierarchyItem]:
+    """Return the branches of the line that stands here; of a function those of all its lines."""
+    costs = session.costs
+    if costs is None:
+        return []
+    view = session.view(file)
+    here = [f for f in view.functions if f["line"] == line and not f["is_class"]]
+    first, last = (here[0]["first"], here[0]["last"]) if here else (line, line)
+    recorded = [found["recorded"] for found in view.lines if first <= found["now"] <= last]
+    return [_item(session, costs, at) for at in of_lines(session, file, recorded)[:_MOST_CALLS]]
+
+
+def of_lines(session: Session, file: File, recorded: Collection[int]) -> list[int]:
+    """Return the branches of lines by where they were recorded."""
+    costs = session.costs
+    if costs is None:
+        return []
+    names = {
+        f"{there}:{line + 1}"
+        for line in recorded
+        for there, place in session.recordings["main"]["local"].items()
+        if os.path.realpath(place) == file.path
+    }
+    return [at for at, row in enumerate(costs["tree"]) if row[_NAME] in names]
+
+
+def below(session: Session, item: lsp.CallHierarchyItem) -> list[lsp.CallHierarchyOutgoingCall]:
+    """Return the branches below one."""
+    costs, number = session.costs, _number(session, item)
+    if costs is None or number is None:
+        return []
+    found = [_item(session, costs, at) for at in children(costs, number)[:_MOST_CALLS]]
+    return [lsp.CallHierarchyOutgoingCall(each, [item.selection_range]) for each in found]
+
+
+def children(costs: Costs, number: int) -> list[int]:
+    """Return the branches right below one; -1: the roots."""
+    return [at for at, row in enumerate(costs["tree"]) if row[_PARENT] == number]
+
+
+def above(session: Session, item: lsp.CallHierarchyItem) -> list[lsp.CallHierarchyIncomingCall]:
+    """Return the branch that one is in."""
+    costs, number = session.costs, _number(session, item)
+    if costs is None or number is None or costs["tree"][number][_PARENT] < 0:
+        return []
+    found = _item(session, costs, costs["tree"][number][_PARENT])
+    return [lsp.CallHierarchyIncomingCall(found, [found.selection_range])]
+
+
+def _number(session: Session, item: lsp.CallHierarchyItem) -> int | None:
+    """Return the branch of an item; None: it is of another recording."""
+    costs, data = session.costs, item.data
+    if costs is None or not isinstance(data, dict) or data.get("path") != costs["path"]:
+        return None
+    number = data.get("node")
+    return number if isinstance(number, int) and 0 <= number < len(costs["tree"]) else None
+
+
+class Branch(NamedTuple):
+    """A branch of the tree.
+
+    Attributes:
+        number: of it.
+        kind: what it is: `line`, `op`, or what else there is in the tree.
+        name: without the folders of a path.
+        time: of all steps, ns.
+        words: calls of a step, and the module, if there are such.
+        path, line: of the line that it is, or that called it.
+    """
+
+    number: int
+    kind: str
+    name: str
+    time: int
+    words: list[str]
+    path: str
+    line: int
+
+
+def branch(session: Session, costs: Costs, at: int) -> Branch:
+    """Return a branch by its number."""
+    row = costs["tree"][at]
+    name = str(row[_NAME]).replace("\\", "/").rpartition("/")[2]
+    words = [shown.times(row[_CALLS], costs["steps"])] if row[_CALLS] else []
+    words += [row[_MODULE]] if row[_MODULE] else []
+    return Branch(at, row[_KIND], name, row[_TIME], words, *_place(session, costs, at))
+
+
+def _item(session: Session, costs: Costs, at: int) -> lsp.CallHierarchyItem:
+    found = branch(session, costs, at)
+    where = lsp.Range(lsp.Position(found.line, 0), lsp.Position(found.line, 0))
+    words = [shown.milliseconds(found.time, costs["steps"])]
+    words += [f"{shown.share(found.time, costs):.1f} %", *found.words]
+    kind = lsp.SymbolKind.Function if found.kind == _LINE else lsp.SymbolKind.Operator
+    return lsp.CallHierarchyItem(
+        shown.plain(found.name),
+        kind,
+        from_fs_path(found.path) or "",
+        where,
+        where,
+        detail=shown.plain(", ".join(words)),
+        data={"node": at, "path": costs["path"]},
+    )
+
+
+def _place(session: Session, costs: Costs, at: int) -> tuple[str, int]:
+    """Return file and line of a branch; of an op those of the line that called it."""
+    while at >= 0 and costs["tree"][at][_KIND] != _LINE:
+        at = costs["tree"][at][_PARENT]
+    if at < 0:
+        return costs["path"], 0
+    path, _, number = costs["tree"][at][_NAME].rpartition(":")
+    recorded = int(number) - 1
+    here = session.recordings["main"]["local"].get(path)
+    if here is None:
+        return path, recorded
+    for file in session.files.values():
+        if file.path == os.path.realpath(here):
+            lines = session.view(file).lines
+            return here, next((e["now"] for e in lines if e["recorded"] == recorded), recorded)
+    return here, recorded

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lsprotocol import types as lsp
 from pygls.uris import to_fs_path
 
-from pyprof2.lsp import features, hierarchy, hover
+from pyprof2.lsp import breakdown, features
 from pyprof2.lsp.app import Server, answers
 from pyprof2.lsp.files import Document
 from pyprof2.lsp.recording_commands import on_save
@@ -118,7 +118,7 @@ async def _hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]
 
 @answers(HANDLERS, lsp.INLAY_HINT_RESOLVE)
 def _resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
-    return hover.resolved(ls.session, hint)
+    return features.resolved(ls.session, hint)
 
 
 @answers(HANDLERS, lsp.TEXT_DOCUMENT_CODE_LENS)
@@ -130,7 +130,7 @@ def _lenses(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
 @answers(HANDLERS, lsp.TEXT_DOCUMENT_HOVER)
 def _hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     file = ls.file(params.text_document.uri)
-    return None if file is None else hover.hover(ls.session, file, params.position.line)
+    return None if file is None else features.hover(ls.session, file, params.position.line)
 
 
 @answers(HANDLERS, lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
@@ -160,21 +160,21 @@ def _actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
 @answers(HANDLERS, lsp.TEXT_DOCUMENT_PREPARE_CALL_HIERARCHY)
 def _prepare(ls: Server, params: lsp.CallHierarchyPrepareParams) -> list[lsp.CallHierarchyItem]:
     file = ls.file(params.text_document.uri)
-    return [] if file is None else hierarchy.items_at(ls.session, file, params.position.line)
+    return [] if file is None else breakdown.items_at(ls.session, file, params.position.line)
 
 
 @answers(HANDLERS, lsp.CALL_HIERARCHY_OUTGOING_CALLS)
 def _outgoing(
     ls: Server, params: lsp.CallHierarchyOutgoingCallsParams
 ) -> list[lsp.CallHierarchyOutgoingCall]:
-    return hierarchy.below(ls.session, params.item)
+    return breakdown.below(ls.session, params.item)
 
 
 @answers(HANDLERS, lsp.CALL_HIERARCHY_INCOMING_CALLS)
 def _incoming(
     ls: Server, params: lsp.CallHierarchyIncomingCallsParams
 ) -> list[lsp.CallHierarchyIncomingCall]:
-    return hierarchy.above(ls.session, params.item)
+    return breakdown.above(ls.session, params.item)
 
 
 @answers(HANDLERS, lsp.SHUTDOWN)

@@ -21,7 +21,7 @@ from pyprof2.analysis.memory.timeline import (
 )
 from pyprof2.columns import as_pandas
 from pyprof2.reports import cells, files
-from pyprof2.reports.listings import records
+from pyprof2.reports.cells import records
 from pyprof2.reports.table import drawn
 from pyprof2.tables import WEIGHTS
 

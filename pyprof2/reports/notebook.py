@@ -88,8 +88,7 @@ def _times(values: pd.Series) -> tuple[str, list[str]]:
 
 def ranks_html(job: JobOfRanks) -> str:
     """Return sentences on the ranks together, and the times of each."""
-    from pyprof2.reports.ranks import by_rank, sentences
-    from pyprof2.reports.slow_rank import answers
+    from pyprof2.reports.ranks import answers, by_rank, sentences
 
     said = "".join(f"<div>{escape(text)}</div>" for text in answers(job))
     if job.parts.empty:

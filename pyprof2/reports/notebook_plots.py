@@ -17,8 +17,7 @@ from pyprof2.errors import UsageError
 from pyprof2.reports.notebook import escape
 from pyprof2.reports.page.job import HEAT, heat_of, standing_out
 from pyprof2.reports.page.values import column_values
-from pyprof2.reports.ranks import by_rank
-from pyprof2.reports.slow_rank import answers
+from pyprof2.reports.ranks import answers, by_rank
 from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:

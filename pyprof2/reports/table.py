@@ -9,7 +9,7 @@ from pyprof2.analysis.axes import in_shared_text
 from pyprof2.analysis.hardware.roofline import FLAG_COMPUTE, FLAG_SAVING
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
-from pyprof2.reports.listings import Listing, length, listed, taken
+from pyprof2.reports.cells import Listing, length, listed, taken
 from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.api.run import Run
+    from pyprof2.reports.cells import Listed
     from pyprof2.reports.files import Target
-    from pyprof2.reports.listings import Listed
     from pyprof2.reports.query import Query
 
     Footer = list[tuple[str, dict[str, Any]]]

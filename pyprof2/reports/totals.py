@@ -10,9 +10,9 @@ import pandas as pd
 from pyprof2.analysis.time.plugin_steps import COLUMNS
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
+from pyprof2.reports.cells import records
 from pyprof2.reports.heading import figures, heading
-from pyprof2.reports.listings import records
-from pyprof2.reports.notes import step_notes
+from pyprof2.reports.profile import step_notes
 from pyprof2.reports.table import drawn
 from pyprof2.units import format_bytes
 

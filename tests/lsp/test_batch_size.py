@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyprof2.lsp import batch_size
-from pyprof2.lsp.outline import parsed
+from pyprof2.lsp.analysis import parsed
 from pyprof2.lsp.positions import Text
 
 if TYPE_CHECKING:

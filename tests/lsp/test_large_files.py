@@ -6,7 +6,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from pyprof2.frames import line_hashes
-from pyprof2.lsp import features, hover
+from pyprof2.lsp import features
 from pyprof2.lsp.analysis import analyse
 from pyprof2.lsp.costs import VALUES, Costs, FileCosts, Node
 from pyprof2.lsp.files import Document
@@ -73,7 +73,7 @@ def test_an_answer_of_a_large_file_calls_few_functions(session: Session) -> None
         ),
         "hints": calls_of(lambda: features.hints(session, file, everywhere)),
         "lenses": calls_of(lambda: features.lenses(session, file)),
-        "hover": calls_of(lambda: hover.hover(session, file, 5001)),
+        "hover": calls_of(lambda: features.hover(session, file, 5001)),
     }
 
     assert len(features.hints(session, file, everywhere)) == 400

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.frames import line_hashes
-from pyprof2.lsp.outline import anchors, outline, parsed, split_hashes
+from pyprof2.lsp.analysis import anchors, outline, parsed, split_hashes
 from pyprof2.lsp.positions import Text
 
 CODE = """import torch

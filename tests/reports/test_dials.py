@@ -14,7 +14,7 @@ import pyprof2
 from pyprof2.analysis.summaries.batch.limits import Tried
 from pyprof2.api.batch import held_by_category
 from pyprof2.cli import main
-from pyprof2.lsp.patches import code_of
+from pyprof2.lsp.batch_size import code_of
 from pyprof2.reports.batch import BatchQuery
 from pyprof2.reports.dials import DialsQuery, document
 from tests.dialled import SIZES, held_bytes, samples, step_ns, workspace

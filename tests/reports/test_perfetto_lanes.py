@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.reports.perfetto.lanes import Lanes
+from pyprof2.reports.perfetto.slices import Lanes
 
 Span: TypeAlias = tuple[int, int]
 

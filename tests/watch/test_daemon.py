@@ -12,7 +12,7 @@ import pytest
 
 import pyprof2
 from pyprof2.errors import CaptureError
-from pyprof2.watch import control
+from pyprof2.watch import daemon as control
 from pyprof2.watch import recording as recordings
 from pyprof2.watch.daemon import Daemon
 from pyprof2.watch.datagrams import Endpoint

@@ -18,8 +18,7 @@ from pyprof2.analysis.job.critical_path import path_sums
 from pyprof2.analysis.job.slow_ranks import EXCESS_MIN
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.values import numbers, table
-from pyprof2.reports.ranks import by_rank, notes_on, sentences
-from pyprof2.reports.slow_rank import answers
+from pyprof2.reports.ranks import answers, by_rank, notes_on, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

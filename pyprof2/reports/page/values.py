@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.reports import listings
+from pyprof2.reports import cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +85,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as objects, null as None, texts cut."""
     return [
         {name: cut(value) if isinstance(value, str) else value for name, value in row.items()}
-        for row in listings.records(frame)
+        for row in cells.records(frame)
     ]
 
 

@@ -9,11 +9,15 @@ import pandas as pd
 
 from pyprof2.reports.files import open_binary
 from pyprof2.reports.perfetto.chrome import ChromeWriter
-from pyprof2.reports.perfetto.device import write_idle, write_steps, write_work
-from pyprof2.reports.perfetto.findings import write_findings
+from pyprof2.reports.perfetto.device import (
+    write_idle,
+    write_memory,
+    write_samples,
+    write_steps,
+    write_work,
+)
 from pyprof2.reports.perfetto.host import write_launches, write_ops, write_ranges
-from pyprof2.reports.perfetto.job import write_job
-from pyprof2.reports.perfetto.memory import write_memory, write_samples
+from pyprof2.reports.perfetto.job import write_findings, write_job
 from pyprof2.reports.perfetto.packets import Writer
 from pyprof2.reports.perfetto.rank import Rank
 

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.recording import code_column, int_column
-from pyprof2.reports.perfetto.links import NamedBy
-from pyprof2.reports.perfetto.rank import NULL, PROCESSES, TIMES, Rank, lane_name
+from pyprof2.reports.perfetto.rank import NULL, PROCESSES, TIMES, NamedBy, Rank, lane_name
 from pyprof2.reports.perfetto.slices import (
     SliceStream,
     TrackGroups,

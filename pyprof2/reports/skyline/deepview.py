@@ -10,13 +10,40 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
+from pyprof2.analysis.hardware.devices import device_named
+from pyprof2.analysis.summaries.batch.limits import limits
+from pyprof2.analysis.summaries.batch.model import STEP
+from pyprof2.api.prediction import PredictedStep, Question
 from pyprof2.reports.skyline.entries import WeightEntry
+from pyprof2.reports.sweep_files import lines_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyprof2.reports.skyline.entries import Frame, MemoryReport, TimeReport
+    from pyprof2.analysis.summaries.batch.model import Model
+    from pyprof2.api.run import Run
+    from pyprof2.reports.skyline.entries import (
+        Entries,
+        Frame,
+        MemoryReport,
+        SkylineQuery,
+        TimeReport,
+    )
 
+DEEPVIEW: Final = {
+    "P100": "P100 PCIe", "P4000": "P4000", "RTX2070": "RTX 2070", "RTX2080Ti": "RTX 2080 Ti",
+    "T4": "T4", "V100": "V100 SXM2", "A100": "A100 SXM 40GB", "RTX3090": "RTX 3090", "A40": "A40",
+    "A4000": "RTX A4000", "RTX4000": "Quadro RTX 4000", "L4": "L4", "H100": "H100 SXM",
+}  # fmt: skip
+"""The devices that DeepView predicts, by its names."""
+_MACHINE: Final = ("host", "system", "cpu", "machine_bytes")
+_COMPONENTS: Final = {
+    "rapl": "ENERGY_CPU_DRAM",
+    "nvml": "ENERGY_NVIDIA",
+    "nvml-power": "ENERGY_NVIDIA",
+}
 _NS_PER_MS: Final = 10**6
 _NS_PER_S: Final = 10**9
 _EPOCHS: Final = 50
@@ -24,77 +51,45 @@ _ITERATIONS: Final = 1000
 """Iterations of an epoch. Both are settings of DeepView's page; nobody measured them."""
 
 
-@dataclass(frozen=True)
-class DeepViewFacts:
-    """The subject of a file: project, machine, step.
-
-    Attributes:
-        root: folder of the project; empty: not known.
-        gpus: names of the devices that worked.
-        entry: the file of the entry point, from `root`; empty: the recording is of none.
-        machine: `host`, `system`, `cpu` and `machine_bytes` of the table `trace`.
-        capacity: bytes of the device; None: not known.
-        batch: samples in a step; None: not known, so there is no throughput.
-        energy: joules of a step, by DeepView's word for the component; None: not measured.
-        phases, tensor_core_pct: see `Entries.phases`.
-        prediction: of recordings at other batch sizes; None: there are none.
-        elsewhere: rows of `Run.predict`, each with DeepView's name of its device.
-        ddp: as of `PredictedStep.ddp`; None: too little is known.
-    """
-
-    root: str
-    gpus: list[str]
-    entry: str = ""
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    capacity: int | None = None
-    batch: int | None = None
-    energy: dict[str, float] | None = None
-    phases: Sequence[Mapping[str, Any]] = ()
-    tensor_core_pct: float | None = None
-    prediction: Prediction | None = None
-    elsewhere: Sequence[Mapping[str, Any]] = ()
-    ddp: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Time and memory of a step at other batch sizes, as lines over the batch; None: not known.
-
-    Attributes:
-        most: samples per second that no batch size reaches.
-        time: slope and bias, ms.
-        memory: the same of the peak, bytes.
-    """
-
-    most: float | None
-    time: tuple[float, float] | None
-    memory: tuple[float, float] | None
-
-
 def analysis_json(
-    about: DeepViewFacts, time: TimeReport, memory: MemoryReport | None
+    run: Run, query: SkylineQuery, entries: Entries, time: TimeReport, memory: MemoryReport | None
 ) -> dict[str, Any]:
     """Return the file's object."""
-    machine, size = about.machine, about.machine.get("machine_bytes")
+    (rank, *_) = run.tables_of(query.rank)
+    batch = batch_of(run, query.batch)
+    devices = rank.devices()
+    gpus = [device for device in devices if device["device_type"] != "cpu"]
+    machine: dict[str, Any] = next(iter(rank.read("trace", _MACHINE).to_pylist()), {})
+    size = machine.get("machine_bytes")
+    capacity = next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None)
+    root, file = next(iter(run.source_roots), ""), _entry_of(run).get("file", "")
+    of_batch = _known({"batchSize": batch})
     state = {
         "message_type": "analysis",
-        "project_root": about.root,
-        "project_entry_point": about.entry,
+        "project_root": root,
+        "project_entry_point": file.removeprefix(root).lstrip("/\\"),
         # DeepView's own files have no `cpu` and no `memoryBytes`.
         "hardware_info": {
             "hostname": machine.get("host") or "",
             "os": machine.get("system") or "",
-            "gpus": about.gpus,
+            "gpus": [str(device["name"]) for device in gpus if device["name"]],
         }
-        | _known({"cpu": machine.get("cpu"), "memoryBytes": None if size is None else str(size)}),
-        "throughput": _throughput(about, time),
-        "breakdown": _breakdown(about, time, memory),
-        "habitat": _habitat(about.elsewhere),
+        | _known({"cpu": machine.get("cpu"), "memoryBytes": _text(size)}),
+        "throughput": _throughput(time, batch, query.model),
+        "breakdown": {"operationTree": _tree(time, memory)}
+        | _known({
+            "iterationRunTimeMs": time.wall_ns / _NS_PER_MS if time.wall_ns else None,
+            **of_batch,
+            "memoryCapacityBytes": _text(capacity if gpus or capacity else size),
+            "weightTree": _weights(memory) if memory is not None and memory.weights else None,
+            "peakUsageBytes": None if memory is None else _text(memory.peak_bytes),
+        }),
+        "habitat": _habitat(elsewhere(run, query.step)),
         "additionalProviders": "",
-        "energy": _energy(about),
-        "utilization": _utilization(about),
-        "ddp": _ddp(about.ddp),
-    }
+        "energy": _energy(run, rank.rank, of_batch),
+        "utilization": _utilization(*entries.phases(time.step)),
+        "ddp": _ddp(PredictedStep(run, query.step).ddp((2, 4)) if gpus else None),
+    }  # fmt: skip
     return {
         "analysisState": state,
         "epochs": _EPOCHS,
@@ -103,22 +98,53 @@ def analysis_json(
     }
 
 
-def _throughput(about: DeepViewFacts, time: TimeReport) -> dict[str, Any]:
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known values: an unknown one has no key."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _text(count: int | None) -> str | None:
+    return None if count is None else str(count)
+
+
+def _throughput(time: TimeReport, batch: int | None, model: Model | None) -> dict[str, Any]:
     """Return samples per second of a step; a recording without steps has no throughput."""
-    if about.batch is None or not time.wall_ns:
+    if batch is None or not time.wall_ns:
         return {}
-    found: dict[str, Any] = {"samplesPerSecond": about.batch * _NS_PER_S / time.wall_ns}
-    if about.prediction is None:
+    found: dict[str, Any] = {"samplesPerSecond": batch * _NS_PER_S / time.wall_ns}
+    if model is None:
         return found
-    lines = {"runTimeMs": about.prediction.time, "peakUsageBytes": about.prediction.memory}
-    return _known(
-        found
-        | {"predictedMaxSamplesPerSecond": about.prediction.most}
-        | {
-            name: None if line is None else {"slope": line[0], "bias": line[1]}
-            for name, line in lines.items()
-        }
-    )
+    most = limits(model, None)
+    found["predictedMaxSamplesPerSecond"] = most.asymptote if most.measure == STEP else None
+    # The model around the batch size of the recording.
+    lines = lines_at(model, model.nearest(batch, {}))
+    for name, line in zip(("runTimeMs", "peakUsageBytes"), lines, strict=True):
+        found[name] = None if line is None else {"slope": line[0], "bias": line[1]}
+    return _known(found)
+
+
+def elsewhere(run: Run, step: int | None) -> list[dict[str, Any]]:
+    """Return what the step takes on DeepView's devices; nothing where no device worked."""
+    if run.summary["no_gpu"]:
+        return []
+    prediction, question = PredictedStep(run, step), Question()
+    rows = []
+    for name, ours in DEEPVIEW.items():
+        (row,) = prediction.rows_of(device_named(ours), question)
+        known = {key: row.get(key) for key in ("step_ms", "lo_ms", "hi_ms", "why")}
+        rows.append({"name": name} | known)
+    return rows
+
+
+def _entry_of(run: Run) -> dict[str, Any]:
+    """Return the entry point in the manifest; empty: the recording is of none."""
+    return next((dict(rank["entry"]) for rank in run.manifest["ranks"] if "entry" in rank), {})
+
+
+def batch_of(run: Run, given: int | None) -> int | None:
+    """Return the samples in a step: as given, else as recorded, of an entry point."""
+    batch: int | None = given or _entry_of(run).get("batch_size")
+    return batch
 
 
 def _habitat(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -153,12 +179,9 @@ def _ddp(found: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the known values: an unknown one has no key."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _utilization(about: DeepViewFacts) -> dict[str, Any]:
+def _utilization(
+    found: Sequence[Mapping[str, Any]], tensor_core_pct: float | None
+) -> dict[str, Any]:
     """Return how busy each phase was; nothing for a recording without phases."""
     phases = [
         _known(
@@ -170,40 +193,25 @@ def _utilization(about: DeepViewFacts) -> dict[str, Any]:
                 "utilizationPct": phase["utilization_pct"],
             }
         )
-        for phase in about.phases
+        for phase in found
     ]
-    return _known({"phases": phases or None, "tensorUtilizationPct": about.tensor_core_pct})
+    return _known({"phases": phases or None, "tensorUtilizationPct": tensor_core_pct})
 
 
-def _energy(about: DeepViewFacts) -> dict[str, Any]:
-    if not about.energy:
+def _energy(run: Run, rank: int, of_batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return joules of a step by DeepView's words; without a part that is not known."""
+    rows = run.energy[run.energy["rank"] == rank]
+    sums: dict[str, float] = {}
+    for counter, joules in zip(rows["counter"], rows["joules_per_step"], strict=True):
+        word = _COMPONENTS.get(counter.partition(":")[0])
+        if word is not None and not pd.isna(joules):
+            sums[word] = sums.get(word, 0.0) + float(joules)
+    if not sums:
         return {}
     components = [
-        {"componentType": name, "consumptionJoules": joules}
-        for name, joules in about.energy.items()
+        {"componentType": name, "consumptionJoules": joules} for name, joules in sums.items()
     ]
-    found: dict[str, Any] = {
-        "totalConsumption": sum(about.energy.values()),
-        "components": components,
-    }
-    return found | ({} if about.batch is None else {"batchSize": about.batch})
-
-
-def _breakdown(
-    about: DeepViewFacts, time: TimeReport, memory: MemoryReport | None
-) -> dict[str, Any]:
-    found: dict[str, Any] = {"operationTree": _tree(time, memory)}
-    if time.wall_ns:
-        found["iterationRunTimeMs"] = time.wall_ns / _NS_PER_MS
-    if about.batch is not None:
-        found["batchSize"] = about.batch
-    if about.capacity is not None:
-        found["memoryCapacityBytes"] = str(about.capacity)
-    if memory is not None and memory.weights:
-        found["weightTree"] = _weights(memory)
-    if memory is not None and memory.peak_bytes is not None:
-        found["peakUsageBytes"] = str(memory.peak_bytes)
-    return found
+    return {"totalConsumption": sum(sums.values()), "components": components, **of_batch}
 
 
 def _weights(memory: MemoryReport) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ of the project, the innermost first.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,16 +28,40 @@ from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     import pandas as pd
 
     from pyprof2.analysis.memory.curves import MemoryCurve
+    from pyprof2.analysis.summaries.batch.model import Model
     from pyprof2.api.run import Run
     from pyprof2.store.rank_tables import RankTables
 
 UNSPLIT: Final = "(parameters and buffers)"
 """The name of weights whose layer or name was not recorded."""
 _WEIGHTS: Final = ("parameter", "buffer", "parameter_or_buffer")
+
+
+@dataclass(frozen=True)
+class SkylineQuery:
+    """Which report to write, of which step and device.
+
+    Attributes:
+        report: `time`, `memory`, `both` or `deepview`.
+        path: the file to write.
+        step, rank, device, ledger: see `Entries`.
+        batch: samples in a step; None: those that the recording says.
+        model: of this batch size and others; None: nothing is recorded of others.
+    """
+
+    report: str
+    path: Path
+    step: int | None = None
+    rank: int | None = None
+    device: str | None = None
+    ledger: str | None = None
+    batch: int | None = None
+    model: Model | None = None
 
 
 class Frame(NamedTuple):

@@ -8,73 +8,30 @@ in it what they find in a file of one report.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 import sqlalchemy as sa
 
-from pyprof2.analysis.hardware.devices import device_named
-from pyprof2.analysis.summaries.batch.limits import limits
-from pyprof2.analysis.summaries.batch.model import STEP
-from pyprof2.api.prediction import PredictedStep, Question
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 from pyprof2.reports.files import replacing
 from pyprof2.reports.lines import FUNCTIONS
-from pyprof2.reports.skyline.deepview import DeepViewFacts, Prediction, analysis_json
+from pyprof2.reports.skyline.deepview import analysis_json, batch_of
 from pyprof2.reports.skyline.entries import Entries
-from pyprof2.reports.sweep_files import lines_at
 from pyprof2.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pyprof2.analysis.summaries.batch.model import Model
     from pyprof2.api.run import Run
-    from pyprof2.reports.skyline.entries import Frame, MemoryReport, TimeReport
+    from pyprof2.reports.skyline.entries import Frame, MemoryReport, SkylineQuery, TimeReport
 
 
-DEEPVIEW: Final = {
-    "P100": "P100 PCIe", "P4000": "P4000", "RTX2070": "RTX 2070", "RTX2080Ti": "RTX 2080 Ti",
-    "T4": "T4", "V100": "V100 SXM2", "A100": "A100 SXM 40GB", "RTX3090": "RTX 3090", "A40": "A40",
-    "A4000": "RTX A4000", "RTX4000": "Quadro RTX 4000", "L4": "L4", "H100": "H100 SXM",
-}  # fmt: skip
-"""The devices that DeepView predicts, by its names."""
-REPORTS: Final = ("time", "memory", "both", "deepview")
-_MACHINE: Final = ("host", "system", "cpu", "machine_bytes")
-_COMPONENTS: Final = {
-    "rapl": "ENERGY_CPU_DRAM",
-    "nvml": "ENERGY_NVIDIA",
-    "nvml-power": "ENERGY_NVIDIA",
-}
 _NO_MEMORY: Final = (
     "no allocation is recorded, so there is no memory report; record with "
     "profile(profile_memory=True)"
 )
-
-
-@dataclass(frozen=True)
-class SkylineQuery:
-    """Which report to write, of which step and device.
-
-    Attributes:
-        report: one of `REPORTS`.
-        path: the file to write.
-        step, rank, device, ledger: see `Entries`.
-        batch: samples in a step; None: those that the recording says.
-        model: of this batch size and others; None: nothing is recorded of others.
-    """
-
-    report: str
-    path: Path
-    step: int | None = None
-    rank: int | None = None
-    device: str | None = None
-    ledger: str | None = None
-    batch: int | None = None
-    model: Model | None = None
 
 
 def show(run: Run, query: SkylineQuery) -> list[str]:
@@ -91,76 +48,11 @@ def show(run: Run, query: SkylineQuery) -> list[str]:
         msg = f"{run.path}: {_NO_MEMORY}"
         raise Pyprof2Error(msg)
     if query.report == "deepview" and time is not None:
-        content = analysis_json(_about(run, query, entries, time), time, memory)
+        content = analysis_json(run, query, entries, time, memory)
         files.write_text(files.json_text(content) + "\n", query.path)
     else:
         write_report(query.path, time, memory)
     return list(_said(run, query, time, memory))
-
-
-def _about(run: Run, query: SkylineQuery, entries: Entries, time: TimeReport) -> DeepViewFacts:
-    (rank, *_) = run.tables_of(query.rank)
-    devices = rank.devices()
-    gpus = [d for d in devices if d["device_type"] != "cpu"]
-    machine: dict[str, Any] = next(iter(rank.read("trace", _MACHINE).to_pylist()), {})
-    capacity = next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None)
-    root, file = next(iter(run.source_roots), ""), _entry_of(run).get("file", "")
-    phases, tensor_core_pct = entries.phases(time.step)
-    batch, prediction = batch_of(run, query.batch), None
-    if query.model is not None and batch is not None:
-        # The model around the batch size of the recording.
-        lines = lines_at(query.model, query.model.nearest(batch, {}))
-        found = limits(query.model, None)
-        prediction = Prediction(found.asymptote if found.measure == STEP else None, *lines)
-    return DeepViewFacts(
-        root=root,
-        entry=file.removeprefix(root).lstrip("/\\"),
-        gpus=[str(d["name"]) for d in gpus if d["name"]],
-        machine=machine,
-        capacity=capacity if gpus or capacity else machine.get("machine_bytes"),
-        batch=batch,
-        energy=_energy(run, rank.rank),
-        phases=phases,
-        tensor_core_pct=tensor_core_pct,
-        prediction=prediction,
-        elsewhere=elsewhere(run, query.step),
-        ddp=None if not gpus else PredictedStep(run, query.step).ddp((2, 4)),
-    )
-
-
-def elsewhere(run: Run, step: int | None) -> list[dict[str, Any]]:
-    """Return what the step takes on DeepView's devices; nothing where no device worked."""
-    if run.summary["no_gpu"]:
-        return []
-    prediction, question = PredictedStep(run, step), Question()
-    rows = []
-    for name, ours in DEEPVIEW.items():
-        (row,) = prediction.rows_of(device_named(ours), question)
-        known = {key: row.get(key) for key in ("step_ms", "lo_ms", "hi_ms", "why")}
-        rows.append({"name": name} | known)
-    return rows
-
-
-def _entry_of(run: Run) -> dict[str, Any]:
-    """Return the entry point in the manifest; empty: the recording is of none."""
-    return next((dict(rank["entry"]) for rank in run.manifest["ranks"] if "entry" in rank), {})
-
-
-def batch_of(run: Run, given: int | None) -> int | None:
-    """Return the samples in a step: as given, else as recorded, of an entry point."""
-    batch: int | None = given or _entry_of(run).get("batch_size")
-    return batch
-
-
-def _energy(run: Run, rank: int) -> dict[str, float]:
-    """Return joules of a step by DeepView's words; without a part that is not known."""
-    found = run.energy[run.energy["rank"] == rank]
-    sums: dict[str, float] = {}
-    for counter, joules in zip(found["counter"], found["joules_per_step"], strict=True):
-        word = _COMPONENTS.get(counter.partition(":")[0])
-        if word is not None and not pd.isna(joules):
-            sums[word] = sums.get(word, 0.0) + float(joules)
-    return sums
 
 
 def _said(
@@ -221,58 +113,28 @@ def write_report(path: Path, time: TimeReport | None, memory: MemoryReport | Non
 
 def _schema(*, has_time: bool, has_memory: bool) -> sa.MetaData:
     schema = sa.MetaData()
+
+    def table(name: str, key: str, /, *more: Any, kind: Any = sa.Integer, **columns: Any) -> None:
+        others = (_not_null(column, kind) for column, kind in columns.items())
+        sa.Table(name, schema, sa.Column(key, kind, primary_key=True), *others, *more)
+
     if has_time:
-        sa.Table(
-            "run_time_entries",
-            schema,
-            sa.Column("id", sa.Integer, primary_key=True),
-            _not_null("operation_name", sa.Text),
-            _not_null("forward_ms", sa.REAL),
-            sa.Column("backward_ms", sa.REAL),
-        )
+        backward = sa.Column("backward_ms", sa.REAL)
+        table("run_time_entries", "id", backward, operation_name=sa.Text, forward_ms=sa.REAL)
     if has_memory:
-        _add_memory_tables(schema)
+        sizes = {"size_bytes": sa.Integer, "grad_size_bytes": sa.Integer}
+        table("weight_entries", "id", name=sa.Text, **sizes)
+        table("activation_entries", "id", operation_name=sa.Text, size_bytes=sa.Integer)
+        table("entry_types", "entry_type", name=sa.Text)
+        table(
+            "stack_correlation", "correlation_id",
+            sa.UniqueConstraint("correlation_id", "entry_id"),
+            sa.Index("entry_type_and_id", "entry_type", "entry_id", unique=True),
+            entry_id=sa.Integer, entry_type=sa.Integer,
+        )  # fmt: skip
+        table("misc_sizes", "key", kind=sa.Text, size_bytes=sa.INT)
     _add_stack_frames(schema, has_time=has_time, has_memory=has_memory)
     return schema
-
-
-def _add_memory_tables(schema: sa.MetaData) -> None:
-    sa.Table(
-        "weight_entries",
-        schema,
-        sa.Column("id", sa.Integer, primary_key=True),
-        _not_null("name", sa.Text),
-        _not_null("size_bytes", sa.Integer),
-        _not_null("grad_size_bytes", sa.Integer),
-    )
-    sa.Table(
-        "activation_entries",
-        schema,
-        sa.Column("id", sa.Integer, primary_key=True),
-        _not_null("operation_name", sa.Text),
-        _not_null("size_bytes", sa.Integer),
-    )
-    sa.Table(
-        "entry_types",
-        schema,
-        sa.Column("entry_type", sa.Integer, primary_key=True),
-        _not_null("name", sa.Text),
-    )
-    sa.Table(
-        "stack_correlation",
-        schema,
-        sa.Column("correlation_id", sa.Integer, primary_key=True),
-        _not_null("entry_id", sa.Integer),
-        _not_null("entry_type", sa.Integer),
-        sa.UniqueConstraint("correlation_id", "entry_id"),
-        sa.Index("entry_type_and_id", "entry_type", "entry_id", unique=True),
-    )
-    sa.Table(
-        "misc_sizes",
-        schema,
-        sa.Column("key", sa.Text, primary_key=True),
-        _not_null("size_bytes", sa.INT),
-    )
 
 
 def _add_stack_frames(schema: sa.MetaData, *, has_time: bool, has_memory: bool) -> None:

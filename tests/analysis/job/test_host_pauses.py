@@ -15,7 +15,7 @@ import pytest
 
 from pyprof2.analysis.job.slow_ranks import cost_words
 from pyprof2.api.run import load
-from pyprof2.reports.slow_rank import answers
+from pyprof2.reports.ranks import answers
 
 if TYPE_CHECKING:
     from pathlib import Path

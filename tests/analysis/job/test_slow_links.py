@@ -12,7 +12,7 @@ import pytest
 from pyprof2.analysis.job.what_if import INFERRED, as_the_others, evaluate
 from pyprof2.api.job import JobOfRanks
 from pyprof2.api.run import load
-from pyprof2.reports.slow_rank import answers
+from pyprof2.reports.ranks import answers
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.analysis.job.job_members import replay_error_ns
 

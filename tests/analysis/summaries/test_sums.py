@@ -20,7 +20,7 @@ from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMA
 from pyprof2.analysis.summaries.rows import activity_parts
 from pyprof2.analysis.summaries.sums import stored_sums, sums_of_rank, sums_stored
 from pyprof2.columns import as_pandas
-from pyprof2.reports.listings import in_order, listed
+from pyprof2.reports.cells import in_order, listed
 from tests.builders import canonical, chunked
 
 if TYPE_CHECKING:
