@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyprof2.tables import Column, Table, real, text, whole
+from pyprof2.tables import KERNELS, Column, Table, real, text, whole
 
 _RANK = whole("rank", "Process in the job.", nullable=False)
 
@@ -264,6 +264,35 @@ SUM_CALLS: Final = Table(
         Column("rows", pa.list_(pa.int64()), "Rows of `sums` of this rank, counted from 0.",
                nullable=False),
         _count("op_calls", "Op calls with kernels or copies in just these."),
+    ),
+)  # fmt: skip
+_OF_AXES: Final = (
+    "step", "stack_id", "grid", "block", "registers", "shared_bytes", "tensor_core",
+)  # fmt: skip
+AXIS_SUMS: Final = Table(
+    "axis_sums",
+    "What the kernels and copies add up to along axes that `sums` leaves out, as it says: one row "
+    "per distinct combination of the columns of an axis. No rows of an axis where there would be "
+    "too many.",
+    (
+        _RANK,
+        text("axis", "`step`, or `launch`: the other ones of `kernels`.", nullable=False),
+        *(column for column in KERNELS.columns if column.name in _OF_AXES),
+        whole("span", "Which of the recordings of the rank they are in."),
+        *SUMS.columns[SUMS.names.index("tensor_core_missed") :],
+        _count("kernel_count", "Kernels alone."),
+        _count("known_kernel_count", "Of how many kernels any FLOPs are known."),
+    ),
+)
+AXIS_SUM_CALLS: Final = Table(
+    "axis_sum_calls",
+    "One row per distinct set of rows of an axis in `axis_sums` that op calls have kernels in.",
+    (
+        _RANK,
+        AXIS_SUMS.columns[1],
+        Column("rows", pa.list_(pa.int64()), "Rows of this rank and axis, counted from 0.",
+               nullable=False),
+        SUM_CALLS.columns[-1],
     ),
 )  # fmt: skip
 IDLE_SUMS: Final = Table(
@@ -625,8 +654,8 @@ ADVICE: Final = Table(
 RESULTS: Final = {
     table.name: table
     for table in (
-        SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, SUMS, SUM_CALLS, IDLE_SUMS, DEVICE_USE, CLOCKS,
-        PARTS, SEGMENTS,
+        SUMMARY, LEDGER, UTILIZATION, STEPS, LINES, SUMS, SUM_CALLS, AXIS_SUMS,
+        AXIS_SUM_CALLS, IDLE_SUMS, DEVICE_USE, CLOCKS, PARTS, SEGMENTS,
     )
 }  # fmt: skip
 """The tables that a store has beside the canonical ones."""

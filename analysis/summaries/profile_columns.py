@@ -43,7 +43,7 @@ AXES: Final = {
 """The axes to sum along, and the column of `rows` that holds the key of each."""
 
 UNSTORED: Final = ("span", "tensor_core", "stack", "grid", "block", "registers", "shared_bytes")
-"""The axes along which `parse` adds nothing up, and which no note proposes."""
+"""The axes that table `sums` leaves out, and which no note proposes."""
 
 SUMMARY_COLUMNS: Final = (
     Column("count", pa.int64(), "Kernels and copies; without a GPU: op calls.", nullable=False),

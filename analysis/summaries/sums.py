@@ -2,11 +2,15 @@
 
 The rows of a rank come in parts, and are added up as they come, by each distinct combination of the
 keys, of why Tensor Cores were missed or a roof was exceeded, and of the work that a helper kernel
-belongs to. The sums that `parse` stores have all usual keys; see tables `sums`, `sum_calls`.
+belongs to. The sums that `parse` stores have all usual keys, see tables `sums`, `sum_calls`; those
+along other axes stand by themselves, in `axis_sums`, `axis_sum_calls`, as with all keys at once
+there would be too many.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,6 +20,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
+from pyprof2.analysis.linking.stacks import stack_texts
 from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
 from pyprof2.analysis.summaries.profile_columns import (
     COPY_CATEGORIES,
@@ -28,9 +33,9 @@ from pyprof2.analysis.summaries.profile_columns import (
 )
 from pyprof2.analysis.summaries.rows import activity_parts, are_helpers, has_least, least_times
 from pyprof2.analysis.summaries.sets import Sets, distinct_sets
-from pyprof2.columns import combine_keys, merge_texts, sorted_distinct, text_array
+from pyprof2.columns import combine_keys, merge_texts, sorted_distinct, text_array, values_of
 from pyprof2.recording import TextCodes, code_column, has_text, int_column
-from pyprof2.result_tables import SUM_CALLS, SUMS
+from pyprof2.result_tables import AXIS_SUM_CALLS, AXIS_SUMS, SUM_CALLS, SUMS
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.tables import Table
 
     class Read(Protocol):
         """Gives parts of the rows with some columns, each time from the first part on."""
@@ -56,6 +62,11 @@ STORED_KEYS: Final = (
     *(column.name for column in SUMS.columns if column.type == TEXT), "stream",
 )  # fmt: skip
 """The keys of what is stored, beside the rank."""
+AXIS_KEYS: Final = {
+    "step": ("step",),
+    "launch": ("stack_id", "grid", "block", "registers", "shared_bytes", "tensor_core", "span"),
+}  # fmt: skip
+"""The keys of what is stored along other axes, by what `axis_sums` calls them."""
 MOST: Final = 1 << 14
 """With more rows they are not stored: to add them up would take as long as the kernels do."""
 
@@ -66,6 +77,7 @@ _NEEDED: Final = (
 )  # fmt: skip
 _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
 _EXTREMES: Final = ("min_ns", "max_ns")
+_OF_KERNELS: Final = ("kernel_count", "known_kernel_count")
 _STORED_SUMS: Final = tuple(
     name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helped_rows", *_EXTREMES)
 )
@@ -74,7 +86,7 @@ _BITS: Final = 31
 _LOW: Final = (1 << _BITS) - 1
 
 
-def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
+def sums_of_rank(
     read: Read,
     keys: Iterable[str],
     rank: int,
@@ -82,7 +94,6 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
     op_count: int | None = None,
     selection: Mapping[str, Any] | None = None,
     means: Sequence[str] = (),
-    most: int | None = None,
 ) -> Sums:
     """Return the sums of the rows of a rank.
 
@@ -93,28 +104,54 @@ def sums_of_rank(  # noqa: PLR0913 - what is asked of sums
         op_count: how many ops share their counts among kernels; None: the rows are ops themselves.
         selection: arguments of `fits`: which rows to add up.
         means: of which of `MEANS` the sums are wanted.
-        most: where there are more rows of sums than this, only some of them are found.
     """
-    columns = [name for name in dict.fromkeys((*keys, *_ALWAYS)) if name != "rank"]
-    codes, needed = _Codes(columns, selection or {}), columns_of(selection or {})
+    return _several_sums(read, [keys], op_count, selection or {}, means)[0].sums(rank)
+
+
+def _several_sums(
+    read: Read,
+    lists: Iterable[Iterable[str]],
+    op_count: int | None,
+    selection: Mapping[str, Any],
+    means: Sequence[str] = (),
+    most: int = sys.maxsize,
+) -> list[_Rows]:
+    """Return the rows added up by each of several lists of keys, all read together.
+
+    Where there are more rows of sums than `most`, only some of them are found.
+    """
     read = _with_sets(read)
-    ops = helped = None
-    wanted = {*columns, *needed, *_NEEDED, *means}
+    columns = [
+        [name for name in dict.fromkeys((*keys, *_ALWAYS)) if name != "rank"] for keys in lists
+    ]
+    codes = _Codes(dict.fromkeys(name for names in columns for name in names))
+    keyed = {*codes.known, *columns_of(selection)}
+    wanted = {*keyed, *_NEEDED, *means}
+    ops = None
+    found = [_Rows(names, codes, most) for names in columns]
     if op_count is None:
         wanted.add("rate_ns")
     else:
         ops = _OpTimes(op_count)
         for part in read(_OF_OPS):
             ops.add(part)
-        of_work = read([*columns, *needed, *_OF_OPS], ops.are_work_helped)
-        helped = _helped(of_work if ops.is_helped.any() else (), ops, codes, most)
         wanted.update(_OF_ACTIVITIES)
-    rows = _Rows(ops, helped, codes, means)
+        if ops.is_helped.any():
+            for part in read([*keyed, *_OF_OPS], ops.are_work_helped):
+                rows = chosen(part, **selection)
+                code, owner = codes.of(rows), ops.places(rows)
+                for each in found:
+                    each.add_work(code, owner)
+        for each in found:
+            each.close_work(len(ops.time))
     for part in read(sorted(wanted)):
-        rows.add(part)
-        if most is not None and len(rows.numbers) > most:
+        rows = chosen(part, **selection)
+        more = _part(rows, ops, codes, means)
+        for each in found:
+            each.add(more)
+        if all(each.is_too_long for each in found):
             break
-    return rows.sums(rank)
+    return found
 
 
 def _with_sets(read: Read) -> Read:
@@ -174,32 +211,27 @@ class _OpTimes:
 
 
 class _Codes:
-    """Numbers for the values of keys, in rows that come in parts."""
+    """Numbers for the values of keys, in rows that come in parts.
 
-    def __init__(self, columns: Sequence[str], selection: Mapping[str, Any]) -> None:
-        self._known = {name: TextCodes() for name in columns}
-        self._is_text = dict.fromkeys(columns, True)
-        self._selection = selection
-        self.count = len(columns)
+    Attributes:
+        known: of each column, the code of each value.
+    """
 
-    def chosen(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that the selection leaves."""
-        return chosen(rows, **self._selection)
+    def __init__(self, columns: Iterable[str]) -> None:
+        self.known = {name: TextCodes() for name in columns}
+        self._is_text = dict.fromkeys(self.known, True)
 
-    def of(self, rows: pa.Table) -> list[Int]:
+    def of(self, rows: pa.Table) -> dict[str, Int]:
         """Return of each row the code of its value in each column, -1 for null."""
-        found = []
-        for name, known in self._known.items():
+        found = {}
+        for name, known in self.known.items():
             codes, values, self._is_text[name] = Key.of(rows, name)
-            found.append(np.array([*(known[value] for value in values), -1], np.int64)[codes])
+            found[name] = np.array([*(known[value] for value in values), -1], np.int64)[codes]
         return found
 
-    def keys(self, codes: Int) -> dict[str, Key]:
-        """Return the columns that have these codes, by row and column."""
-        return {
-            name: Key(codes[:, at], list(self._known[name]), self._is_text[name])
-            for at, name in enumerate(self._known)
-        }
+    def key(self, name: str, codes: Int) -> Key:
+        """Return the column that has these codes."""
+        return Key(codes, list(self.known[name]), self._is_text[name])
 
 
 def _numbers(columns: Sequence[Int], known: TextCodes) -> Int:
@@ -215,75 +247,95 @@ def _numbers(columns: Sequence[Int], known: TextCodes) -> Int:
     return place[group]
 
 
-class _Helped(NamedTuple):
-    """The work of ops that have kernels which only help.
+class _Part(NamedTuple):
+    """Rows, and what they add to the sums along any keys.
 
     Attributes:
-        keys: the codes of what does the work, by number.
-        sets: sets of them.
-        of_op: which set does the work of each op, by `cost_op_id` plus one; -1: none.
+        codes: of each row, the code of its value by column.
+        values: what each row adds, by the name of the sum.
+        op: where `_OpTimes` has the facts of the op of each row; None: rows are ops themselves.
+        helps: the helper kernels.
+        call: the op call of each row, by number; -1: none.
     """
 
-    keys: TextCodes
-    sets: Sets
-    of_op: NDArray[np.int32]
+    codes: Mapping[str, Int]
+    values: Mapping[str, Int]
+    op: Int | None
+    helps: Bool
+    call: Int
 
 
-def _helped(parts: Iterable[pa.Table], ops: _OpTimes, codes: _Codes, most: int | None) -> _Helped:
-    """Return what does the work of the ops that are helped; some of it where that is too much."""
-    keys, pairs = TextCodes(), [np.empty(0, np.int64)]
-    for part in parts:
-        rows = codes.chosen(part)
-        key = _numbers(codes.of(rows), keys)
-        if most is not None and len(keys) > most:
-            break
-        pairs.append(_pairs(ops.places(rows), key))
-    found = sorted_distinct(np.concatenate(pairs))
-    sets, which = distinct_sets(found >> _BITS, found & _LOW)
-    of_op = np.full(len(ops.time), -1, np.int32)
-    of_op[np.unique(found >> _BITS)] = which
-    return _Helped(keys, sets, of_op)
+def _part(rows: pa.Table, ops: _OpTimes | None, codes: _Codes, means: Sequence[str]) -> _Part:
+    """Return what rows add to sums."""
+    values = _values(rows, ops)
+    for name in means:
+        values |= _weighted(rows, name, values["time_ns"])
+    call = int_column(rows, "op_id", -1)
+    if ops is None:
+        return _Part(codes.of(rows), values, None, np.zeros(rows.num_rows, bool), call)
+    anew = int_column(rows, "call_id", -1)
+    call = np.where(anew >= 0, ops.op_count + anew, call)
+    return _Part(codes.of(rows), values, ops.places(rows), are_helpers(rows), call)
 
 
 class _Rows:
-    """The sums of rows that come in parts.
+    """The sums by one list of keys of rows that come in parts.
 
     Attributes:
         numbers: of each combination of codes and of the work that a helper belongs to: 0 where it
             is no helper, 1 where that is not known, else the set of that work plus 2.
+        is_too_long: whether there are more of them than are wanted: no more rows are taken up.
     """
 
-    def __init__(
-        self, ops: _OpTimes | None, helped: _Helped | None, codes: _Codes, means: Sequence[str]
-    ) -> None:
+    def __init__(self, columns: Sequence[str], codes: _Codes, most: int) -> None:
         self.numbers = TextCodes()
-        self._ops, self._helped, self._codes, self._means = ops, helped, codes, means
+        self.is_too_long = False
+        self._columns, self._codes, self._most = columns, codes, most
+        # The work of ops that have kernels which only help: the codes of what does it, the sets
+        # of these, and which set does the work of each op, by its place in `_OpTimes`.
+        self._work, self._pairs = TextCodes(), [np.empty(0, np.int64)]
+        self._sets = Sets(np.zeros(1, np.int64), np.zeros(0, np.int64))
+        self._set_of_op = np.empty(0, np.int32)
         self._sums: dict[str, Int] = {}
         self._rough: dict[str, float] = {}
         self._extremes = np.empty((2, 0), np.int64)
         self._calls = [np.empty(0, np.int64)]
 
-    def add(self, part: pa.Table) -> None:
+    def add_work(self, codes: Mapping[str, Int], owner: Int) -> None:
+        """Take up rows that do the work of ops which are helped; `owner` is where these stand."""
+        if self.is_too_long:
+            return
+        key = _numbers([codes[name] for name in self._columns], self._work)
+        self._pairs.append(_pairs(owner, key))
+        self.is_too_long = len(self._work) > self._most
+
+    def close_work(self, op_count: int) -> None:
+        """Know the work of so many ops: all of it has been taken up."""
+        found = sorted_distinct(np.concatenate(self._pairs))
+        self._pairs.clear()
+        self._sets, which = distinct_sets(found >> _BITS, found & _LOW)
+        self._set_of_op = np.full(op_count, -1, np.int32)
+        self._set_of_op[values_of(found >> _BITS)] = which
+
+    def add(self, part: _Part) -> None:
         """Take up rows."""
-        rows = self._codes.chosen(part)
-        helps = np.zeros(rows.num_rows, np.int64)
-        if self._ops is not None and self._helped is not None:
-            helping = are_helpers(rows)
-            helps[helping] = self._helped.of_op[self._ops.places(rows)[helping]] + 2
-        number = _numbers([*self._codes.of(rows), helps], self.numbers)
-        for name, values in self._values(rows).items():
+        if self.is_too_long:
+            return
+        helps = np.zeros(len(part.helps), np.int64)
+        if part.op is not None and part.helps.any():
+            helps[part.helps] = self._set_of_op[part.op[part.helps]] + 2
+        number = _numbers([*(part.codes[name] for name in self._columns), helps], self.numbers)
+        self.is_too_long = len(self.numbers) > self._most
+        for name, values in part.values.items():
             self._add(name, values, number)
         new = np.full((2, len(self.numbers) - self._extremes.shape[1]), _FAR)
         new[1] = 0
         self._extremes = np.concatenate([self._extremes, new], axis=1)
-        time = int_column(rows, "dur_ns", 0)
+        time = part.values["time_ns"]
         np.minimum.at(self._extremes[0], number, time)
         np.maximum.at(self._extremes[1], number, time)
-        call = int_column(rows, "op_id", -1)
-        if self._ops is not None:
-            anew = int_column(rows, "call_id", -1)
-            call = np.where(anew >= 0, self._ops.op_count + anew, call)
-        self._calls.append(_pairs(call[call >= 0], number[call >= 0]))
+        called = part.call >= 0
+        self._calls.append(_pairs(part.call[called], number[called]))
 
     def _add(self, name: str, values: Int, number: Int) -> None:
         sums = added(values, number, len(self.numbers))
@@ -293,77 +345,19 @@ class _Rows:
         sums[: len(before)] += before
         self._sums[name], self._rough[name] = sums, rough
 
-    def _values(self, rows: pa.Table) -> dict[str, Int]:
-        """Return what each row adds to the sums."""
-        time, span, least = self._times(rows)
-        yes, no = (has_text(rows, "tensor_core", (word,)) for word in ("yes", "no"))
-        # The counts of a row that says `in_parent` stand at the op around it.
-        counted = ~has_text(rows, "cost_status", ("in_parent",))
-        has_flops, has_bytes = (rows[name].is_valid().to_numpy() for name in ("flops", "bytes"))
-        flops, nbytes = (int_column(rows, name, 0) for name in ("flops", "bytes"))
-        could = rows["tensor_core_eligible"].fill_null(False).to_numpy()  # noqa: FBT003
-        # Helper kernels have no work for Tensor Cores: without FLOPs they do not count.
-        used = could & has_flops & (flops > 0) & yes
-        kernel = ~has_text(rows, "category", COPY_CATEGORIES)
-        known, known_bytes = has_flops & counted, has_bytes & counted
-        has_least = least < LARGEST_SUM / FINE  # not so where it is not a number
-        fs, ys = in_fine_parts(np.where(has_least, least, 0))
-        found = {
-            "count": np.ones(len(time), bool),
-            "time_ns": time,
-            "step_ns": time * rows["step"].is_valid().to_numpy(),
-            "flops": flops * known,
-            "flops_count": known,
-            "known_flops_count": has_flops,
-            "flops_ns": span * known,
-            "bytes": nbytes * known_bytes,
-            "bytes_count": known_bytes,
-            "bytes_ns": span * known_bytes,
-            "both_flops": flops * (known & known_bytes),
-            "both_bytes": nbytes * (known & known_bytes),
-            "least_fs": fs,
-            "least_ys": ys,
-            "least_ns": span * has_least,
-            "tensor_core_ns": time * yes,
-            "tensor_core_known_ns": time * (yes | no),
-            "tensor_core_used_ns": time * used,
-            "tensor_core_used_count": used,
-            "costed_ns": time * has_text(rows, "cost_status", COSTED),
-            "kernel_count": kernel,
-            "known_kernel_count": kernel & has_flops,
-        }
-        for name in self._means:
-            found |= _weighted(rows, name, time)
-        return found
-
-    def _times(self, rows: pa.Table) -> tuple[Int, Int, NDArray[np.float64]]:
-        """Return of each row its time, that which rates are taken over, and the least, in ns.
-
-        The FLOPs of an op are done in its whole duration, while its row has its self time.
-        """
-        time = int_column(rows, "dur_ns", 0)
-        if self._ops is None:
-            span = int_column(rows, "rate_ns", 0) if "rate_ns" in rows.column_names else time
-            return time, span, floats(rows, "roofline_pct") / 100 * span
-        op = self._ops.places(rows)
-        return time, time, least_times(rows, self._ops.time[op], self._ops.has_roof[op])
-
     def sums(self, rank: int) -> Sums:
         """Return the sums of all rows."""
         codes = np.array(list(self.numbers), np.int64)
-        codes = codes.reshape(len(codes), self._codes.count + 1)
-        keys = self._codes.keys(codes) | {
-            "rank": Key(np.zeros(len(codes), np.int64), [rank], is_text=False)
-        }
+        codes = codes.reshape(len(codes), len(self._columns) + 1)
+        keys = {
+            name: self._codes.key(name, codes[:, at]) for at, name in enumerate(self._columns)
+        } | {"rank": Key(np.zeros(len(codes), np.int64), [rank], is_text=False)}
         pairs = np.concatenate(self._calls)
         calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
         columns = self._sums | dict(zip(_EXTREMES, self._extremes, strict=True))
         # The sets of rows that helpers belong to, the first of which is empty.
-        helped = Sets(np.zeros(2, np.int64), np.zeros(0, np.int64))
-        if self._helped is not None:
-            sets = self._helped.sets
-            row = np.array([self.numbers[(*each, 0)] for each in self._helped.keys], np.int64)
-            helped = Sets(np.r_[0, sets.first], row[sets.rows])
+        row = np.array([self.numbers.get((*each, 0), -1) for each in self._work], np.int64)
+        helped = Sets(np.r_[0, self._sets.first], row[self._sets.rows])
         return Sums(
             keys,
             columns,
@@ -373,6 +367,60 @@ class _Rows:
             helped,
             np.arange(len(codes)),
         )
+
+
+def _values(rows: pa.Table, ops: _OpTimes | None) -> dict[str, Int]:
+    """Return what each row adds to the sums."""
+    time, span, least = _times(rows, ops)
+    yes, no = (has_text(rows, "tensor_core", (word,)) for word in ("yes", "no"))
+    # The counts of a row that says `in_parent` stand at the op around it.
+    counted = ~has_text(rows, "cost_status", ("in_parent",))
+    has_flops, has_bytes = (rows[name].is_valid().to_numpy() for name in ("flops", "bytes"))
+    flops, nbytes = (int_column(rows, name, 0) for name in ("flops", "bytes"))
+    could = rows["tensor_core_eligible"].fill_null(False).to_numpy()  # noqa: FBT003
+    # Helper kernels have no work for Tensor Cores: without FLOPs they do not count.
+    used = could & has_flops & (flops > 0) & yes
+    kernel = ~has_text(rows, "category", COPY_CATEGORIES)
+    known, known_bytes = has_flops & counted, has_bytes & counted
+    has_least = least < LARGEST_SUM / FINE  # not so where it is not a number
+    fs, ys = in_fine_parts(np.where(has_least, least, 0))
+    return {
+        "count": np.ones(len(time), bool),
+        "time_ns": time,
+        "step_ns": time * rows["step"].is_valid().to_numpy(),
+        "flops": flops * known,
+        "flops_count": known,
+        "known_flops_count": has_flops,
+        "flops_ns": span * known,
+        "bytes": nbytes * known_bytes,
+        "bytes_count": known_bytes,
+        "bytes_ns": span * known_bytes,
+        "both_flops": flops * (known & known_bytes),
+        "both_bytes": nbytes * (known & known_bytes),
+        "least_fs": fs,
+        "least_ys": ys,
+        "least_ns": span * has_least,
+        "tensor_core_ns": time * yes,
+        "tensor_core_known_ns": time * (yes | no),
+        "tensor_core_used_ns": time * used,
+        "tensor_core_used_count": used,
+        "costed_ns": time * has_text(rows, "cost_status", COSTED),
+        "kernel_count": kernel,
+        "known_kernel_count": kernel & has_flops,
+    }
+
+
+def _times(rows: pa.Table, ops: _OpTimes | None) -> tuple[Int, Int, NDArray[np.float64]]:
+    """Return of each row its time, that which rates are taken over, and the least, in ns.
+
+    The FLOPs of an op are done in its whole duration, while its row has its self time.
+    """
+    time = int_column(rows, "dur_ns", 0)
+    if ops is None:
+        span = int_column(rows, "rate_ns", 0) if "rate_ns" in rows.column_names else time
+        return time, span, floats(rows, "roofline_pct") / 100 * span
+    op = ops.places(rows)
+    return time, time, least_times(rows, ops.time[op], ops.has_roof[op])
 
 
 def _weighted(rows: pa.Table, name: str, time: Int) -> dict[str, Any]:
@@ -392,13 +440,14 @@ def _pairs(owner: Int, number: Int) -> Int:
 
 def stored_sums(
     tables: Mapping[str, ChunkedTable], rank: int, most: int = MOST
-) -> tuple[pa.Table, pa.Table]:
-    """Return the tables `sums` and `sum_calls` of a rank.
+) -> dict[str, pa.Table]:
+    """Return the tables `sums`, `sum_calls`, `axis_sums` and `axis_sum_calls` of a rank.
 
     Args:
         tables: `kernels` and `copies`, and `ops`, of which only the number of rows is asked for.
         rank: its number.
-        most: with more rows than this, or sums that 64 bits do not hold, both tables are empty.
+        most: with more rows than this, or sums that 64 bits do not hold, none are given along
+            these keys.
     """
 
     def read(
@@ -406,32 +455,51 @@ def stored_sums(
     ) -> Iterator[pa.Table]:
         return activity_parts(lambda n, stored: chunks_of(tables[n], stored), columns, keep=keep)
 
-    found = sums_of_rank(read, STORED_KEYS, rank, op_count=tables["ops"].row_count, most=most)
-    too_large = any(column.dtype == object for column in found.columns.values())
-    if not 0 < len(found.helps) <= most or too_large:
-        return SUMS.empty(), SUM_CALLS.empty()
-    texts = {name: key for name, key in found.keys.items() if key.is_text}
-    numbers = {name: found.keys[name] for name in ("stream", "rank")}
-    sums = pa.table(
-        {name: text_array((key.codes, key.domain)) for name, key in texts.items()}
-        | {
-            name: pa.array(
-                [None if c < 0 else key.domain[c] for c in key.codes.tolist()], pa.int64()
-            )
-            for name, key in numbers.items()
-        }
-        | {"helped_rows": _lists(found.helped, found.helps)}
-        | {name: found.columns[name] for name in (*_STORED_SUMS, *_EXTREMES)}
-    )
-    count = len(found.op_calls)
-    calls = pa.table(
-        {
-            "rank": np.full(count, rank),
-            "rows": _lists(found.calls, np.arange(count)),
-            "op_calls": found.op_calls,
-        }
-    )
-    return SUMS.conform(sums), SUM_CALLS.conform(calls)
+    lists = {None: STORED_KEYS, **AXIS_KEYS}
+    found = _several_sums(read, lists.values(), tables["ops"].row_count, {}, most=most)
+    of_axes: dict[Table, list[pa.Table]] = {AXIS_SUMS: [], AXIS_SUM_CALLS: []}
+    stored = {SUMS: SUMS.empty(), SUM_CALLS: SUM_CALLS.empty()}
+    for axis, rows in zip(lists, found, strict=True):
+        if rows.is_too_long:
+            continue
+        made = rows.sums(rank)
+        if not len(made.helps) or any(each.dtype == object for each in made.columns.values()):
+            continue
+        if axis is None:
+            stored = {SUMS: _sum_table(made, SUMS), SUM_CALLS: _call_table(made, rank, SUM_CALLS)}
+        else:
+            of_axes[AXIS_SUMS].append(_sum_table(made, AXIS_SUMS, axis))
+            of_axes[AXIS_SUM_CALLS].append(_call_table(made, rank, AXIS_SUM_CALLS, axis))
+    for table, parts in of_axes.items():
+        stored[table] = pa.concat_tables([table.empty(), *parts]).unify_dictionaries()
+    return {table.name: rows for table, rows in stored.items()}
+
+
+def _sum_table(sums: Sums, table: Table, axis: str | None = None) -> pa.Table:
+    """Return sums as one of the tables of them."""
+    keys = {name: key for name, key in sums.keys.items() if name in table.names}
+    columns: dict[str, Any] = {
+        name: text_array((key.codes, key.domain))
+        if key.is_text
+        else pa.array([None if c < 0 else key.domain[c] for c in key.codes.tolist()], pa.int64())
+        for name, key in keys.items()
+    }
+    columns["helped_rows"] = _lists(sums.helped, sums.helps)
+    columns |= {name: each for name, each in sums.columns.items() if name in table.names}
+    return table.conform(_with_axis(columns, axis, len(sums.helps)))
+
+
+def _call_table(sums: Sums, rank: int, table: Table, axis: str | None = None) -> pa.Table:
+    """Return the op calls of sums as one of the tables of them."""
+    count = len(sums.op_calls)
+    rows = _lists(sums.calls, np.arange(count))
+    columns = {"rank": np.full(count, rank), "rows": rows, "op_calls": sums.op_calls}
+    return table.conform(_with_axis(columns, axis, count))
+
+
+def _with_axis(columns: Mapping[str, Any], axis: str | None, count: int) -> pa.Table:
+    named = {} if axis is None else {"axis": text_array((np.zeros(count, np.int64), [axis]))}
+    return pa.table({**columns, **named})
 
 
 def _lists(sets: Sets, which: Int) -> pa.Array:
@@ -442,11 +510,18 @@ def _lists(sets: Sets, which: Int) -> pa.Array:
     )
 
 
-def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
+def sums_stored(sums: pa.Table, calls: pa.Table, axis: str | None = None) -> Sums | None:
     """Return the sums that tables `sums` and `sum_calls` of a rank hold.
 
-    None where they name rows that do not exist: a store may come from anywhere.
+    With an axis, one of `AXIS_KEYS`, those that `axis_sums` and `axis_sum_calls` hold of it. None
+    where they name rows that do not exist: a store may come from anywhere.
     """
+    named = STORED_KEYS
+    if axis is not None:
+        named = (*AXIS_KEYS[axis], *_ALWAYS)
+        sums, calls = (
+            each.filter(pa.array(has_text(each, "axis", (axis,)))) for each in (sums, calls)
+        )
     helped, sets = (_sets(table[name]) for table, name in ((sums, "helped_rows"), (calls, "rows")))
     count = sums.num_rows
     if helped is None or sets is None or calls["rows"].null_count:
@@ -454,15 +529,31 @@ def sums_stored(sums: pa.Table, calls: pa.Table) -> Sums | None:
     if any(((each.rows < 0) | (each.rows >= count)).any() for each in (helped, sets)):
         return None
     columns = {name: sums[name].to_numpy() for name in (*_STORED_SUMS, *_EXTREMES)}
-    keys = {name: Key.of(sums, name) for name in ("rank", *STORED_KEYS)}
-    kernel = keys["category"].where(lambda text: text not in COPY_CATEGORIES, null=True)
-    columns |= {
-        "kernel_count": columns["count"] * kernel,
-        "known_kernel_count": columns["known_flops_count"] * kernel,
-    }
+    keys = {name: Key.of(sums, name) for name in ("rank", *named)}
+    if axis is None:
+        kernel = keys["category"].where(lambda text: text not in COPY_CATEGORIES, null=True)
+        columns |= {
+            "kernel_count": columns["count"] * kernel,
+            "known_kernel_count": columns["known_flops_count"] * kernel,
+        }
+    else:
+        columns |= {name: sums[name].to_numpy() for name in _OF_KERNELS}
     helps = np.where(sums["helped_rows"].is_valid().to_numpy(), np.arange(count), -1)
     op_calls = calls["op_calls"].to_numpy()
     return Sums(keys, columns, sets, op_calls, helps, helped, np.arange(count))
+
+
+def with_stacks(sums: Sums, stacks: pa.Table) -> Sums:
+    """Return sums with column `stack`: the text of the `stack_id` of each row.
+
+    Args:
+        sums: of axis `launch`.
+        stacks: the table of that name.
+    """
+    key = sums.keys["stack_id"]
+    ids = pa.table({"stack_id": pa.array([*key.domain, None], pa.int64())})
+    texts = Key.of(pa.table({"stack": text_array(stack_texts(ids, stacks))}), "stack")
+    return replace(sums, keys={**sums.keys, "stack": texts._replace(codes=texts.codes[key.codes])})
 
 
 def _sets(column: pa.ChunkedArray) -> Sets | None:

@@ -42,25 +42,37 @@ class RunProfile:
     @cached_property
     def stored_sums(self) -> Sums | None:
         """The sums of the store; None where it has none, or they do not hold."""
-        from pyprof2.analysis.summaries.profile import Sums
-        from pyprof2.analysis.summaries.sums import sums_stored
+        return self._stored()
 
-        names = ("sums", "sum_calls")
+    def _stored_along(self, keys: Collection[str]) -> Sums | None:
+        """Return the sums of the store that have all these keys."""
+        from pyprof2.analysis.summaries.sums import AXIS_KEYS
+
+        if self.stored_sums is None or self.stored_sums.keys.keys() >= {*keys}:
+            return self.stored_sums
+        needed = {"stack_id" if name == "stack" else name for name in keys} - {"rank"}
+        axis = next((name for name, own in AXIS_KEYS.items() if needed.issubset(own)), None)
+        return None if axis is None else self._stored(axis, with_stack="stack" in keys)
+
+    def _stored(self, axis: str | None = None, *, with_stack: bool = False) -> Sums | None:
+        """Return the sums of the store that have the usual keys, or those of an axis of others."""
+        from pyprof2.analysis.summaries.profile import Sums
+        from pyprof2.analysis.summaries.sums import sums_stored, with_stacks
+
+        names = ("sums", "sum_calls") if axis is None else ("axis_sums", "axis_sum_calls")
         ranks = [rank for rank, totals in self.tables.counted if totals.has_gpu]
         if not all(rank.is_as_stored(name) for rank in ranks for name in names):
             return None
-        parts = [[rank.read(name) for name in names] for rank in ranks]
-        if not parts or not all(sums.num_rows for sums, _ in parts):
-            return None
-        found = [sums_stored(*each) for each in parts]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found):
-            where = self.tables.path / "sums"
-            msg = (
-                f"{where}: names rows that do not exist; make it anew with 'pyprof2 parse --force'"
-            )
-            raise StoreError(msg)
-        return Sums.together(known)
+        found = []
+        for rank in ranks:
+            of_rank = sums_stored(*(rank.read(name) for name in names), axis)
+            if of_rank is None:
+                where = self.tables.path / names[0]
+                msg = f"{where}: names rows that do not exist; "
+                raise StoreError(msg + "make it anew with 'pyprof2 parse --force'")
+            found.append(with_stacks(of_rank, rank.read("stacks")) if with_stack else of_rank)
+        is_whole = found and all(len(each.helps) for each in found)
+        return Sums.together(found) if is_whole else None
 
     def sums(
         self, keys: Collection[str], means: Sequence[str], selection: Mapping[str, Any]
@@ -69,9 +81,8 @@ class RunProfile:
         from pyprof2.analysis.summaries.profile import Sums
         from pyprof2.analysis.summaries.profile_columns import columns_of
 
-        stored = self.stored_sums
-        needed = {*keys, *columns_of(selection)}
-        if stored is not None and not means and stored.keys.keys() >= needed:
+        stored = None if means else self._stored_along({*keys, *columns_of(selection)})
+        if stored is not None:
             return stored.select(**selection)
         counted = self.tables.counted
         return Sums.together([self._sums_of(*each, keys, means, selection) for each in counted])

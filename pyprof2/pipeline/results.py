@@ -55,6 +55,6 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
     yield "utilization", [used]
     yield "lines", lines.lines_of_rank(tables, rank.rank)
-    found = sums.stored_sums(tables, rank.rank)
-    yield from zip(("sums", "sum_calls"), ([each] for each in found), strict=True)
+    for name, found in sums.stored_sums(tables, rank.rank).items():
+        yield name, [found]
     yield "idle_sums", [spent.idle_sums(chunks_of(tables["idle"], spent.IDLE_INPUT), rank.rank)]

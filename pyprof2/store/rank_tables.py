@@ -22,7 +22,7 @@ _WITH_LINES: Final = ("kernels", "copies", "ops", "memory")
 _LINED: Final = ("stack_id", "shared_source")
 """The columns that lines are chosen anew by."""
 _JUDGED: Final = ("kernels", "copies")
-_SUMS: Final = ("sums", "sum_calls")
+_SUMS: Final = ("sums", "sum_calls", "axis_sums", "axis_sum_calls")
 """The tables that are not made anew: where they do not hold, the rows are added up again."""
 _OF_DEVICE: Final = {*_JUDGED, "utilization", *_SUMS}
 """The tables that another device makes others of, by its roofs."""
@@ -53,8 +53,8 @@ class RankTables:
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
         """Return a table, with the columns named in its order, or with all.
 
-        It is that of the store, or, where `is_as_stored` says no, made anew of others; `sums` and
-        `sum_calls` are always those of the store.
+        It is that of the store, or, where `is_as_stored` says no, made anew of others; those of
+        sums of kernels are always those of the store.
 
         Raises:
             StoreError: the table is missing or damaged.

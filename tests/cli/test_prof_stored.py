@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
     Invoke = Callable[..., Result]
 
-SUMS = ("sums", "sum_calls", "idle_sums")
+SUMS = ("sums", "sum_calls", "axis_sums", "axis_sum_calls", "idle_sums")
 AXES = (
     "name", "op", "signature", "layer", "source", "library", "range", "direction", "stream",
-    "rank", "category",
+    "rank", "category", "step", "rank,step", "stack", "stack,grid", "block", "registers",
+    "tensor_core", "span",
 )  # fmt: skip
 SHOWN = (
     [],
@@ -38,6 +39,8 @@ SHOWN = (
     ["--by", "op", "--category", "matmul,memcpy", "--top", "2"],
     ["--by", "stream", "--kernel", "gemm"],
     ["--by", "layer", "--op", "no such op"],
+    ["--by", "step", "--step", "1:1", "--format", "csv"],
+    ["--by", "step", "--op", "mm"],
     ["--by", "name", "-c", "kernel,tensor_core_missed,tensor_core_missed_pct,roofline_flag,bytes"],
     ["--by", "op", "--format", "csv"],
     ["--by", "name,op", "--format", "json"],
@@ -121,11 +124,12 @@ def test_real_traces_print_the_same_with_and_without_sums(
 
 
 def test_no_kernel_is_read_for_what_is_stored(invoke: Invoke, store: Path) -> None:
-    wanted = [invoke("prof", store, *options) for options in ([], ["--by", "layer"])]
+    shown = ([], ["--by", "layer"], ["--by", "step", "--csv"], ["--by", "stack"], ["--by", "grid"])
+    wanted = [invoke("prof", store, *options) for options in shown]
     for name in ("kernels", "copies", "idle", "ops", "launches", "ranges", "signatures"):
         shutil.rmtree(store / name)
 
-    assert [invoke("prof", store, *options) for options in ([], ["--by", "layer"])] == wanted
+    assert [invoke("prof", store, *options) for options in shown] == wanted
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ def test_a_table_of_what_is_stored_needs_no_pandas(store: Path, options: list[st
 
 @pytest.mark.parametrize(
     "options",
-    [["--device", "H100 SXM"], ["--source-root", "/"], ["--step", "1:1"], ["--by", "step"]],
+    [["--device", "H100 SXM"], ["--source-root", "/"], ["--step", "1:1"], ["--by", "step,op"]],
 )
 def test_what_is_not_stored_is_made_of_the_kernels(
     invoke: Invoke, store: Path, options: list[str]

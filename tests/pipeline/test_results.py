@@ -228,6 +228,8 @@ def test_results_are_of_a_rank_of_several_recordings_too(tmp_path: Path) -> None
         # Of each recording the kernel, the call, the op on the host, and what is outside of it.
         "lines": 8, "parts": 0, "segments": 0,
         # Both kernels have all in common, and no launch that would lead to an op; none was late.
-        "sums": 1, "sum_calls": 0, "idle_sums": 0, "device_use": 1,
+        # By recording, along axis `launch`, they are two.
+        "sums": 1, "sum_calls": 0, "axis_sums": 3, "axis_sum_calls": 0,
+        "idle_sums": 0, "device_use": 1,
     }  # fmt: skip
     assert load(made).summary["span_ns"] == 20_000

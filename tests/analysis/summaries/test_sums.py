@@ -57,7 +57,7 @@ def some_work(seed: int, rank: int, count: int) -> list[dict[str, Any]]:
             "tensor_core": some("yes", "no", "unknown", None),
             "tensor_core_eligible": some(*YES_OR_NO),
             "compute_dtype": some("f32", "f16", None), "params": some("M=1,N=2", "N=7", None),
-            "device_type": some("cuda", "hip"),
+            "device_type": some("cuda", "hip"), "grid": some(None, "1,1,1", "2,1,1"),
         }  # fmt: skip
 
     return [kernel(number) for number in range(count)]
@@ -83,7 +83,19 @@ def tables_of(seed: int, rank: int) -> dict[str, pa.Table]:
 
 def stored(tables: Sequence[Mapping[str, pa.Table]], size: int | None = None) -> Sums:
     """Return the stored sums of ranks whose tables are read in parts of so many rows."""
-    found = [sums_stored(*stored_sums(chunked(own, size), rank)) for rank, own in enumerate(tables)]
+    found = [usual(stored_sums(chunked(own, size), rank)) for rank, own in enumerate(tables)]
+    return Sums.together([each for each in found if each is not None])
+
+
+def usual(made: Mapping[str, pa.Table]) -> Sums | None:
+    """Return the sums by the usual keys of what is stored."""
+    return sums_stored(made["sums"], made["sum_calls"])
+
+
+def along(tables: Sequence[Mapping[str, pa.Table]], axis: str, size: int | None = None) -> Sums:
+    """Return the stored sums of ranks along one of the other axes."""
+    made = [stored_sums(chunked(own, size), rank) for rank, own in enumerate(tables)]
+    found = [sums_stored(each["axis_sums"], each["axis_sum_calls"], axis) for each in made]
     return Sums.together([each for each in found if each is not None])
 
 
@@ -273,6 +285,23 @@ def test_sums_stored_or_not_are_those_of_a_group_by(seed: int, size: int | None)
             assert_equal(sums.select(**selection).total(), shown, selection)
 
 
+@settings(max_examples=2, deadline=None, phases=PHASES)
+@given(st.integers(0, 10**9), st.sampled_from((1, 7, None)))
+def test_sums_stored_along_other_axes_are_those_of_a_group_by(seed: int, size: int | None) -> None:
+    tables = [tables_of(seed, rank) for rank in (0, 1)]
+    rows = rows_of(tables)
+
+    for axis, by in (
+        ("step", ["step"]), ("step", ["rank", "step"]), ("launch", ["grid"]),
+        ("launch", ["tensor_core", "grid"]),
+    ):  # fmt: skip
+        found = along(tables, axis, size).summarize(by).to_pylist()
+        wanted = grouped(rows, by)
+        assert len(found) == len(wanted)
+        for row in found:
+            assert_equal(row, wanted[tuple(row[key] for key in by)], by)
+
+
 @pytest.mark.parametrize("selection", [{"step": (1, 1)}, {"step": (1, 2), "op": "mm"}])
 def test_steps_are_chosen_before_rows_are_added_up(selection: dict[str, Any]) -> None:
     tables = [tables_of(11, rank) for rank in (0, 1)]
@@ -378,20 +407,23 @@ def test_whole_numbers_stay_exact_beyond_what_floats_hold() -> None:
 def test_sums_that_64_bits_do_not_hold_are_not_stored() -> None:
     rows = [work(flops=2**62), work(flops=2**62)]
 
-    sums, calls = stored_sums(chunked(of_kernels(*rows)), 0)
+    found = stored_sums(chunked(of_kernels(*rows)), 0)
 
-    assert (sums.num_rows, calls.num_rows) == (0, 0)
+    assert {table.num_rows for table in found.values()} == {0}
 
 
 def test_more_rows_than_are_wanted_are_not_stored() -> None:
     tables = of_kernels(*(work(kernel=f"k{number}") for number in range(3)))
 
-    assert [t.num_rows for t in stored_sums(chunked(tables), 0, most=3)] == [3, 0]
-    assert [t.num_rows for t in stored_sums(chunked(tables), 0, most=2)] == [0, 0]
+    found = [stored_sums(chunked(tables), 0, most=most) for most in (3, 2)]
+
+    # Along the other axes all kernels are one.
+    assert [each["sums"].num_rows for each in found] == [3, 0]
+    assert [each["axis_sums"].num_rows for each in found] == [2, 2]
 
 
 def test_nothing_that_ran_on_a_device_has_no_sums() -> None:
-    assert [t.num_rows for t in stored_sums(chunked(of_kernels()), 0)] == [0, 0]
+    assert {t.num_rows for t in stored_sums(chunked(of_kernels()), 0).values()} == {0}
 
 
 def test_what_is_held_does_not_grow_with_the_kernels_that_help() -> None:
@@ -471,7 +503,8 @@ def test_the_roof_of_a_sum_is_the_exact_one() -> None:
 
 @pytest.mark.parametrize("rows", [[0, 1], [-1], [None]])
 def test_rows_that_do_not_exist_are_seen(rows: list[int | None]) -> None:
-    sums, calls = stored_sums(chunked(of_kernels(work(op_id=0))), 0)
+    found = stored_sums(chunked(of_kernels(work(op_id=0))), 0)
+    sums, calls = found["sums"], found["sum_calls"]
 
     def altered(table: pa.Table, name: str) -> pa.Table:
         lists = pa.array([rows], pa.list_(pa.int64()))
