@@ -182,7 +182,13 @@ def _held(buffer: _Buffer, nodes: Mapping[str, CodeNode]) -> str | None:
     if buffer.node is not None:
         return buffer.node
     # One of several results of a node: of all that it comes from that is what nothing else takes.
-    taken = {name for each in buffer.origins if each in nodes for name in nodes[each].inputs}
+    taken: set[str] = set()
+    todo = [name for each in buffer.origins if each in nodes for name in nodes[each].inputs]
+    while todo:
+        name = todo.pop()
+        if name not in taken and name in nodes and nodes[name].op == "getitem":
+            todo.extend(nodes[name].inputs)
+        taken.add(name)
     last = [name for name in buffer.origins if name not in taken]
     return last[0] if len(last) == 1 else None
 

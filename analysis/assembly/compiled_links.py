@@ -682,16 +682,26 @@ def _with_work(linked: Linked, compiled: CompiledOps) -> OpCosts:
     number[number >= 0] = len(costs.estimates) + np.arange(len(known))
     own = number[compiled.owned]
     every = np.arange(len(own))
-    new = np.where(_are_around(linked, compiled), len(costs.estimates) + len(known), own)
+    around = len(costs.estimates) + len(known)
+    new = np.where(_are_around(linked, compiled), around, own)
+    # What a name lists is not what a kernel computes: of a graph that is not known, nothing is.
+    guessed = (compiled.owned >= 0) & ~compiled.are_known(every) & (costs.owner == every)
+    guessed &= np.array(["::" not in text for text in linked.ops.names] or [True])[linked.ops.name]
+    new = np.where(guessed, around + 1 + compiled.owned, new)
+    unknown = [Estimate(None, "", "no_formula", each.note) for each in compiled.each]
     return replace(
         costs,
         estimate=np.where(new >= 0, new, costs.estimate),
-        estimates=[*costs.estimates, *known, Estimate(Cost(0, 0, 0), "other", "ok")],
-        shapes_from=[*costs.shapes_from, *([SIZES_FROM] * len(known)), None],
+        estimates=[*costs.estimates, *known, Estimate(Cost(0, 0, 0), "other", "ok"), *unknown],
+        shapes_from=[
+            *costs.shapes_from,
+            *([SIZES_FROM] * len(known)),
+            *([None] * (1 + len(unknown))),
+        ],
         shapes_op=np.where(own >= 0, -1, costs.shapes_op),
         # Its name says less of what it does.
         category=np.where(own >= 0, -1, costs.category),
-        owner=np.where(own >= 0, every, costs.owner),
+        owner=np.where(own >= 0, every, np.where(guessed, -1, costs.owner)),
     )
 
 

@@ -30,3 +30,23 @@ def test_the_line_of_one_of_several_results_is_that_of_the_calls_that_they_are_o
     }  # fmt: skip
     assert graph.nodes["saved"].original == "aten::attention"
     assert graph.nodes["saved"].is_backward is False
+
+
+def test_the_buffer_of_several_results_holds_the_call_that_they_lead_to() -> None:
+    """As attention in torch 2.9, of what `unbind` makes of one product."""
+    nodes = [
+        {"name": "unbind", "kind": "call_function", "target": "aten.unbind.int"},
+        {"name": "q", "kind": "call_function", "target": "getitem", "inputs": ["unbind"]},
+        {"name": "y", "kind": "call_function", "target": "aten.attend.default", "inputs": ["q"]},
+    ]
+    buffers = [
+        {"name": "buf0", "origins": ["y", "unbind"]},
+        {"name": "buf1", "origins": ["unbind"]},
+    ]
+
+    found = read_notes(
+        encoded([{"key": "k", "nodes": nodes, "buffers": buffers}]), lambda path, _root, _last: path
+    )
+
+    assert found is not None
+    assert found[0].buffers == {"buf0": "y", "buf1": "unbind"}

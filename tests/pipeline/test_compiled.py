@@ -501,6 +501,39 @@ def test_triton_kernels_have_the_work_of_their_nodes(h200: Run) -> None:
     assert not (fused["roofline_pct"] > 100).any()
 
 
+def test_of_a_call_that_is_not_joined_only_products_with_recorded_shapes_count(
+    h200: Run, tmp_path: Path
+) -> None:
+    """The name of a fused kernel lists what it may compute: `gelu` once, which is five."""
+    document = json.loads(gzip.decompress((FOLDER / "h200.json.gz").read_bytes()))
+    events = document["traceEvents"]
+    lost = next(each for each in events if each["name"] == "triton_poi_fused_gelu_view_8")
+    events.remove(lost)
+    (tmp_path / "net.json").write_text(json.dumps(document))
+    log = gzip.decompress((FOLDER / "h200.log.gz").read_bytes())
+    (tmp_path / "dedicated_log_torch_trace_0.log").write_bytes(log)
+    run = load(parse(tmp_path / "net.json", tmp_path / "net.pyprof2"))
+
+    awaited = "triton_poi_fused_gelu_view_8"
+    note = f"not the code that was noted: triton_poi_fused__to_copy_6 where that has {awaited}"
+    assert calls(run)[note] == 1
+    found, truth = run.rows(), h200.rows()
+    assert found["kernel"].tolist() == truth["kernel"].tolist()
+    own = found["link_note"] == note
+    fused = own & found["kernel"].str.startswith("triton_")
+    lacks = found[fused]
+    assert len(lacks) > 10
+    assert lacks[["flops", "bytes", "flops_hi", "source", "layer"]].isna().all(axis=None)
+    assert set(lacks["cost_status"]) == {"no_formula"}
+    assert set(lacks["cost_note"]) == {note}
+    # All others count as before, but the one without an op.
+    (without_op,) = truth.index[(found["flops"].isna() & truth["flops"].notna()) & ~fused]
+    assert truth["kernel"][without_op] == awaited
+    kept = ~fused & (truth.index != without_op)
+    assert found["flops"][kept].tolist() == truth["flops"][kept].tolist()
+    assert found["flops"][own & kept].sum() > 0
+
+
 @pytest.mark.parametrize("axis", ["source", "layer", "op"])
 def test_times_on_a_gpu_add_up(h200: Run, axis: str) -> None:
     rows = h200.rows()
