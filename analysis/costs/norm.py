@@ -43,9 +43,9 @@ _FIXED: Final = {
 
 
 @cost_of(
-    *_FIXED, "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
+    "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
     "aten::batch_norm", "aten::_batch_norm_impl_index", "aten::_native_batch_norm_legit",
-    "aten::_native_batch_norm_legit_functional", "aten::instance_norm", category="norm",
+    "aten::_native_batch_norm_legit_functional", *_FIXED, "aten::instance_norm", category="norm",
 )  # fmt: skip
 def batch_norm(call: OpCall) -> Cost:
     """x (n, c, …), weight, bias, running mean and variance (c) -> y; training: statistics too.
