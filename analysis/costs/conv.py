@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
     bounded,
+    each_dimension,
     flag,
     flags,
     fresh,
@@ -130,7 +131,7 @@ def convolution(call: OpCall, evidence: Evidence) -> Cost:
         dtype=x.dtype,
         params=_params(x, weight, out, transposed=transposed),
     )
-    has_stride = _numbers(call, places.stride, spatial) is not None
+    has_stride = each_dimension(call, places.stride, spatial) is not None
     return cost if evidence.output is not None or has_stride else bounded(cost, _FOLLOWING)
 
 
@@ -154,9 +155,11 @@ def _output_shape(
     """Return the output's shape, from the arguments or as given from elsewhere."""
     places = _FORWARD[call.op]
     spatial = len(weight.shape) - 2
-    stride = _numbers(call, places.stride, spatial)
-    padding = _padding(call, places.padding, weight, _dilation(call, places, spatial))
-    dilation = _dilation(call, places, spatial)
+    stride = each_dimension(call, places.stride, spatial)
+    dilation: tuple[int, ...] | None = (1,) * spatial
+    if places.dilation is not None:
+        dilation = each_dimension(call, places.dilation, spatial)
+    padding = _padding(call, places.padding, weight, dilation)
     if evidence.output is not None:
         shape = evidence.output.shape
         return shape if len(shape) == spatial + 2 else (1, *shape)
@@ -174,24 +177,12 @@ def _output_shape(
         ends = tuple((n + pad - d * (k - 1) - 1) // s + 1 for n, k, s, pad, d in sizes)
         return (x.shape[0], weight.shape[0], *ends)
     groups = integer(call, places.groups) if places.groups is not None else 1
-    more = _numbers(call, places.output_padding, spatial) or (0,) * spatial
+    more = each_dimension(call, places.output_padding, spatial) or (0,) * spatial
     ends = tuple(
         (n - 1) * s - pad + d * (k - 1) + extra + 1
         for (n, k, s, pad, d), extra in zip(sizes, more, strict=True)
     )
     return (x.shape[0], weight.shape[1] * (groups or 1), *ends)
-
-
-def _numbers(call: OpCall, index: int | None, spatial: int) -> tuple[int, ...] | None:
-    """Return one number for each spatial dimension."""
-    found = integers(call, index) if index is not None else None
-    if not found:
-        return None
-    return found * spatial if len(found) == 1 else found
-
-
-def _dilation(call: OpCall, places: _ConvPlaces, spatial: int) -> tuple[int, ...] | None:
-    return (1,) * spatial if places.dilation is None else _numbers(call, places.dilation, spatial)
 
 
 def _padding(
@@ -204,7 +195,7 @@ def _padding(
         return dilation and tuple(
             d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)
         )
-    found = _numbers(call, index, len(weight.shape) - 2)
+    found = each_dimension(call, index, len(weight.shape) - 2)
     return found and tuple(2 * pad for pad in found)
 
 

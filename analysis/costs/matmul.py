@@ -89,6 +89,17 @@ def product(
     )
 
 
+def packed_product(
+    x: Tensor, n: int, read: list[Tensor | None], out: Tensor | None = None, k: int | None = None
+) -> Cost:
+    """X (…, k) and weights packed anyhow -> (…, n)."""
+    *rows, width = x.shape
+    m, depth = numel(rows), k or width
+    result = out or fresh((*rows, n), x.dtype)
+    flops, params = 2 * multiply_adds(m, n, depth), f"M={m},N={n},K={depth}"
+    return tally(flops, read=[x, *read], written=[result], dtype=x.dtype, params=params)
+
+
 def multiply_adds(m: int, n: int, k: int) -> Size:
     """Return how many multiply-adds a product of (m, k) and (k, n) takes."""
     return Size(m, "M") * Size(n, "N") * Size(k, "K")
@@ -110,9 +121,9 @@ def _transposed(item: Tensor) -> Tensor:
     return Tensor((*item.shape[:-2], item.shape[-1], item.shape[-2]), item.dtype, strides)
 
 
-def _addend(call: OpCall, beta: int) -> Tensor | None:
+def _addend(call: OpCall) -> Tensor | None:
     """Return the tensor that the product is added to, if it is read: not where beta is 0."""
-    return None if value(call, beta) == 0 else maybe_tensor(call, 0)
+    return None if value(call, 3) == 0 else maybe_tensor(call, 0)
 
 
 @cost_of(
@@ -130,13 +141,13 @@ def mm(call: OpCall) -> Cost:
 )  # fmt: skip
 def addmm(call: OpCall) -> Cost:
     """Bias, (…, m, k) @ (…, k, n): as `product`; the bias is read, unless beta is 0."""
-    return product(tensor(call, 1), tensor(call, 2), _addend(call, 3))
+    return product(tensor(call, 1), tensor(call, 2), _addend(call))
 
 
 @cost_of("aten::addbmm", "aten::addbmm_", category="matmul")
 def addbmm(call: OpCall) -> Cost:
     """(m, n) + the sum over b of (b, m, k) @ (b, k, n): flops 2·b·m·n·k, one (m, n) written."""
-    return product(tensor(call, 1), tensor(call, 2), _addend(call, 3), summed=True)
+    return product(tensor(call, 1), tensor(call, 2), _addend(call), summed=True)
 
 
 @cost_of("aten::mv", category="matmul")
@@ -148,7 +159,7 @@ def mv(call: OpCall) -> Cost:
 @cost_of("aten::addmv", "aten::addmv_", category="matmul")
 def addmv(call: OpCall) -> Cost:
     """(m) + (m, k) @ (k): as `mv`; the addend is read, if beta is not 0."""
-    return _matrix_vector(tensor(call, 1), tensor(call, 2), _addend(call, 3))
+    return _matrix_vector(tensor(call, 1), tensor(call, 2), _addend(call))
 
 
 def _matrix_vector(a: Tensor, x: Tensor, addend: Tensor | None) -> Cost:
@@ -192,7 +203,7 @@ def outer(call: OpCall) -> Cost:
 @cost_of("aten::addr", "aten::addr_", category="matmul")
 def addr(call: OpCall) -> Cost:
     """(m, n) + (m) x (n): flops m·n as `outer`; the addend is read, if beta is not 0."""
-    return _outer(tensor(call, 1), tensor(call, 2), _addend(call, 3))
+    return _outer(tensor(call, 1), tensor(call, 2), _addend(call))
 
 
 @cost_with_evidence("aten::sparse_sampled_addmm", category="matmul")
@@ -519,14 +530,7 @@ def int4_weight_mm(call: OpCall) -> Cost:
     bytes: x, the packed weight as it lies in memory, scales, y.
     """
     x, packed, scales = tensor(call, 0), tensor(call, 1), tensor(call, 3)
-    (m, k), n = x.shape, scales.shape[1]
-    return tally(
-        2 * multiply_adds(m, n, k),
-        read=[x, packed, scales],
-        written=[fresh((m, n), x.dtype)],
-        dtype=x.dtype,
-        params=f"M={m},N={n},K={k}",
-    )
+    return packed_product(x, scales.shape[1], [packed, scales])
 
 
 @cost_of("aten::_mixed_dtypes_linear", category="matmul")
@@ -536,14 +540,7 @@ def mixed_dtypes_linear(call: OpCall) -> Cost:
     flops 2·rows·n·k; bytes: all operands as they lie in memory, y of x's type.
     """
     x, weight, scale = tensor(call, 0), tensor(call, 1), tensor(call, 2)
-    rows, k, n = numel(x.shape[:-1]), x.shape[-1], numel(scale.shape)
-    return tally(
-        2 * multiply_adds(rows, n, k),
-        read=[x, weight, scale, maybe_tensor(call, 3)],
-        written=[fresh((*x.shape[:-1], n), x.dtype)],
-        dtype=x.dtype,
-        params=f"M={rows},N={n},K={k}",
-    )
+    return packed_product(x, numel(scale.shape), [weight, scale, maybe_tensor(call, 3)])
 
 
 @cost_of("inductor::_mm_plus_mm", category="matmul")
@@ -552,13 +549,8 @@ def mm_plus_mm(call: OpCall) -> Cost:
     a, b, c, d = (tensor(call, index) for index in range(4))
     one, other = product(a, b), product(c, d)
     out = fresh((a.shape[0], b.shape[1]), a.dtype)
-    return tally(
-        one.flops + other.flops,
-        read=[a, b, c, d],
-        written=[out],
-        dtype=a.dtype,
-        params=one.params,
-    )
+    flops = one.flops + other.flops
+    return tally(flops, read=[a, b, c, d], written=[out], dtype=a.dtype, params=one.params)
 
 
 @cost_of(

@@ -35,32 +35,18 @@ def _statistics(count: int, like_: Tensor) -> Tensor:
     return fresh((count,), "f64" if like_.dtype == "f64" else "f32")
 
 
-class _Batch(NamedTuple):
-    """Where a batch normalisation has its arguments; -1: nowhere."""
-
-    weight: int = 1
-    running: int = 3
-    training: int = 5
-    fixed: bool | None = None
-
-
-_BATCH_NORM: Final = {
-    "aten::native_batch_norm": _Batch(),
-    "aten::cudnn_batch_norm": _Batch(),
-    "aten::miopen_batch_norm": _Batch(),
-    "aten::batch_norm": _Batch(),
-    "aten::_batch_norm_impl_index": _Batch(),
-    "aten::_native_batch_norm_legit": _Batch(),
-    "aten::_native_batch_norm_legit_functional": _Batch(),
-    "aten::_native_batch_norm_legit_no_training": _Batch(fixed=False),
-    "aten::_batch_norm_with_update": _Batch(fixed=True),
-    "aten::_batch_norm_with_update_functional": _Batch(fixed=True),
-    "aten::_batch_norm_no_update": _Batch(fixed=False),
-    "aten::instance_norm": _Batch(),
+_FIXED: Final = {
+    "aten::_native_batch_norm_legit_no_training": False, "aten::_batch_norm_with_update": True,
+    "aten::_batch_norm_with_update_functional": True, "aten::_batch_norm_no_update": False,
 }  # fmt: skip
+"""Whether it trains, where the op's name says it."""
 
 
-@cost_of(*_BATCH_NORM, category="norm")
+@cost_of(
+    "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
+    "aten::batch_norm", "aten::_batch_norm_impl_index", "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit_functional", *_FIXED, "aten::instance_norm", category="norm",
+)  # fmt: skip
 def batch_norm(call: OpCall) -> Cost:
     """x (n, c, …), weight, bias, running mean and variance (c) -> y; training: statistics too.
 
@@ -69,9 +55,8 @@ def batch_norm(call: OpCall) -> Cost:
     inverse deviation for backward.
     Where training is not recorded it is assumed, with inference as the lower bound.
     """
-    places = _BATCH_NORM[call.op]
     x = tensor(call, 0)
-    training = flag(call, places.training) if places.fixed is None else places.fixed
+    training = _FIXED.get(call.op, flag(call, 5))
     trained, applied = (_batch_norm(call, x, training=mode) for mode in (True, False))
     if training is None:
         return bounded(

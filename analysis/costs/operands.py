@@ -98,6 +98,14 @@ def integers(call: OpCall, index: int) -> tuple[int, ...] | None:
         return None
 
 
+def each_dimension(call: OpCall, index: int | None, count: int) -> tuple[int, ...] | None:
+    """Return one number for each of `count` dimensions; None where they are not recorded."""
+    found = integers(call, index) if index is not None else None
+    if not found:
+        return None
+    return found * count if len(found) == 1 else found
+
+
 def flags(call: OpCall, index: int) -> tuple[bool, ...] | None:
     """Return the list of bools at input `index`; None if not recorded."""
     found = _listed(call, index)

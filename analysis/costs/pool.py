@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.analysis.costs.operands import (
     bounded,
     counted,
+    each_dimension,
     flag,
     fresh,
     integers,
@@ -75,7 +76,7 @@ def _pool(
     indices: bool,
 ) -> Cost:
     x = tensor(call, 0)
-    window = _each(integers(call, 1), spatial)
+    window = each_dimension(call, 1, spatial)
     out = result(evidence, x.dtype)
     if out is None:
         out = fresh(_pooled(call, x, spatial, dilation, ceil), x.dtype)
@@ -94,23 +95,16 @@ def _pool(
     return bounded(cost, note, flops=(numel(out.shape), most))
 
 
-def _each(found: tuple[int, ...] | None, spatial: int) -> tuple[int, ...]:
-    """Return one number for each dimension; empty if not recorded."""
-    if not found:
-        return ()
-    return found * spatial if len(found) == 1 else found
-
-
 def _pooled(
     call: OpCall, x: Tensor, spatial: int, dilation: int | None, ceil: int
 ) -> tuple[int, ...]:
     """Return the result's shape from window, stride, padding and dilation."""
-    window = _each(integers(call, 1), spatial)
+    window = each_dimension(call, 1, spatial)
     if not window:
         refuse("the window is not in the recording, nor is the result's size")
-    stride = _each(integers(call, 2), spatial) or window
-    padding = _each(integers(call, 3), spatial) or (0,) * spatial
-    spread = _each(integers(call, dilation), spatial) if dilation else ()
+    stride = each_dimension(call, 2, spatial) or window
+    padding = each_dimension(call, 3, spatial) or (0,) * spatial
+    spread = each_dimension(call, dilation, spatial)
     up = flag(call, ceil) or False
     ends = []
     for n, k, s, pad, d in zip(
@@ -152,7 +146,7 @@ def avg_pool_backward(call: OpCall) -> Cost:
     bytes: grad read, the gradient written. Without a window: one for each element of x.
     """
     grad, x = tensor(call, 0), tensor(call, 1)
-    window = _each(integers(call, 2), 2 if "2d" in call.op else 3)
+    window = each_dimension(call, 2, 2 if "2d" in call.op else 3)
     count = counted(grad, "grad")
     cost = tally(
         count * Size(numel(window), "window") if window else counted(x),
@@ -183,7 +177,7 @@ def adaptive_pool(call: OpCall, evidence: Evidence) -> Cost:
     """
     spatial, indices = _ADAPTIVE[call.op]
     x = tensor(call, 0)
-    size = _each(integers(call, 1), spatial)
+    size = each_dimension(call, 1, spatial)
     known = evidence.output.shape if evidence.output else None
     shape = (*x.shape[:-spatial], *size) if size else known
     shapes = [shape] if shape else [(*x.shape[:-spatial], *(1,) * spatial), x.shape]

@@ -15,7 +15,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from pyprof2.analysis.costs.matmul import multiply_adds, product
+from pyprof2.analysis.costs.matmul import multiply_adds, packed_product, product
 from pyprof2.analysis.costs.operands import (
     bounded,
     counted,
@@ -39,24 +39,6 @@ from pyprof2.analysis.costs.registry import (
     cost_with_evidence,
 )
 from pyprof2.signatures import OpCall, Tensor
-
-
-def _gemm(
-    x: Tensor, n: int, read: list[Tensor | None], out: Tensor | None = None, k: int | None = None
-) -> Cost:
-    """X (…, k) and weights packed anyhow -> (…, n)."""
-    *rows, width = x.shape
-    m, depth = numel(rows), k or width
-    result = out or fresh((*rows, n), x.dtype)
-    params = f"M={m},N={n},K={depth}"
-    return tally(
-        2 * multiply_adds(m, n, depth),
-        read=[x, *read],
-        written=[result],
-        dtype=x.dtype,
-        params=params,
-    )
-
 
 # --------------------------------------------------------------------------- Marlin, AWQ, GPTQ
 
@@ -95,14 +77,14 @@ def _marlin(call: OpCall) -> Cost:
     outs = [item for item in read[:1] if item.shape == (m, n) and item.dtype != "i32"]
     eight_bits = (x.dtype or "").startswith(("i8", "f8"))
     out = outs[0] if outs else fresh((m, n), "f16" if eight_bits else x.dtype)
-    return _gemm(x, n, list(read[len(outs) :]), out)
+    return packed_product(x, n, list(read[len(outs) :]), out)
 
 
 @cost_of("_C::awq_gemm", category="matmul")
 def awq_gemm(call: OpCall) -> Cost:
     """x (m, k), weights (k, n/8) with eight 4-bit values in each, scales (k/g, n), zero points."""
     x, packed, scales, zeros = (tensor(call, at) for at in range(4))
-    return _gemm(x, scales.shape[-1], [packed, scales, zeros])
+    return packed_product(x, scales.shape[-1], [packed, scales, zeros])
 
 
 @cost_of("_C::awq_dequantize", "sgl_kernel::awq_dequantize", category="elementwise")
@@ -118,7 +100,7 @@ def awq_dequantize(call: OpCall) -> Cost:
 def gptq_gemm(call: OpCall) -> Cost:
     """x (m, k), packed weights (…, n), zero points, scales (k/g, n), order of the groups."""
     x, *more = (tensor(call, at) for at in range(4))
-    return _gemm(x, more[0].shape[-1], [*more, maybe_tensor(call, 4)])
+    return packed_product(x, more[0].shape[-1], [*more, maybe_tensor(call, 4)])
 
 
 @cost_of("_C::machete_mm", category="matmul")
@@ -130,7 +112,7 @@ def machete_mm(call: OpCall) -> Cost:
     if more[0] is not None and more[0].shape[-1] != n:
         refuse("how the weights are packed is not in the recording")
     out = fresh((x.shape[0], n), dtype_at(call, 3) or x.dtype)
-    return _gemm(x, n, [packed, *more], out)
+    return packed_product(x, n, [packed, *more], out)
 
 
 @cost_of("_C::allspark_w8a16_gemm", category="matmul")
@@ -138,7 +120,7 @@ def allspark_gemm(call: OpCall) -> Cost:
     """x (m, k), weights of 8 bits, scales, zero points, n: flops 2·m·n·k."""
     x = tensor(call, 0)
     n = needed(integer(call, 4), "the size of the result is not in the recording")
-    return _gemm(x, n, [tensor(call, 1), tensor(call, 2), maybe_tensor(call, 3)])
+    return packed_product(x, n, [tensor(call, 1), tensor(call, 2), maybe_tensor(call, 3)])
 
 
 # --------------------------------------------------------------------------- CUTLASS
@@ -149,7 +131,7 @@ def scaled_fp4_mm(call: OpCall) -> Cost:
     """Result (m, n), a (m, k/2) and b (n, k/2) with two fp4 values in each byte, scales, alpha."""
     out, a, b = (tensor(call, at) for at in range(3))
     more = [maybe_tensor(call, at) for at in (3, 4, 5)]
-    cost = _gemm(a, out.shape[-1], [b, *more], out, 2 * a.shape[-1])
+    cost = packed_product(a, out.shape[-1], [b, *more], out, 2 * a.shape[-1])
     return replace(cost, dtype="f4e2m1")
 
 
@@ -171,7 +153,7 @@ def scaled_mm_by_columns(call: OpCall) -> Cost:
 def gemm_into(call: OpCall) -> Cost:
     """Result (m, n), a (m, k), b: flops 2·m·n·k."""
     out, a, b = (tensor(call, at) for at in range(3))
-    return _gemm(a, out.shape[-1], [b], out)
+    return packed_product(a, out.shape[-1], [b], out)
 
 
 _ROUTED: Final = "every row is taken to be multiplied, and the weights of every expert to be read"
@@ -179,7 +161,7 @@ _ROUTED: Final = "every row is taken to be multiplied, and the weights of every 
 
 def _routed(out: Tensor, a: Tensor, b: Tensor, more: list[Tensor | None], k: int) -> Cost:
     """Rows of `a`, each times the matrix of its expert in `b` (e, …): at most all of them."""
-    cost = _gemm(a, out.shape[-1], [b, *more], out, k)
+    cost = packed_product(a, out.shape[-1], [b, *more], out, k)
     params = f"{cost.params},G={b.shape[0]}"
     return bounded(
         replace(cost, params=params), _ROUTED, flops=(0, cost.flops), traffic=(0, cost.bytes)
@@ -239,13 +221,19 @@ def deep_gemm(call: OpCall) -> Cost:
     k is what a has beside m. bytes: operands, scales, result; not an addend.
     """
     a, b, out, scales = _operands(call)
+    return _by_result(a, b, out, scales, a.dtype)
+
+
+def _by_result(
+    rows: Tensor, columns: Tensor, out: Tensor, scales: list[Tensor | None], dtype: str | None
+) -> Cost:
+    """Operands that lie either way -> (m, n): k is what the rows have beside m."""
     m, n = out.shape
-    k = numel(a.shape) // m if m else 0
-    if m * k != numel(a.shape) or n * k != numel(b.shape):
+    k = numel(rows.shape) // m if m else 0
+    if m * k != numel(rows.shape) or n * k != numel(columns.shape):
         refuse("a shape that fits is not in the recording")
-    params = f"M={m},N={n},K={k}"
-    cost = tally(2 * multiply_adds(m, n, k), read=[a, b, *scales], written=[out], dtype=a.dtype)
-    return replace(cost, params=params)
+    flops, read = 2 * multiply_adds(m, n, k), [rows, columns, *scales]
+    return tally(flops, read=read, written=[out], dtype=dtype, params=f"M={m},N={n},K={k}")
 
 
 @cost_of(
@@ -267,7 +255,7 @@ def int8_linear_matmul(call: OpCall) -> Cost:
     """x (…, k) i8, weight (n, k) i8 -> i32: operations 2·rows·n·k; bytes: 1 in, 4 out."""
     x, weight = tensor(call, 0), tensor(call, 1)
     out = fresh((*x.shape[:-1], weight.shape[0]), "i32")
-    return _gemm(x, weight.shape[0], [weight], out)
+    return packed_product(x, weight.shape[0], [weight], out)
 
 
 @cost_of("bitsandbytes::int8_scaled_mm", category="matmul")
@@ -275,7 +263,9 @@ def int8_scaled_mm(call: OpCall) -> Cost:
     """x (…, k) i8, weight (n, k) i8, scales of rows and columns, bias, type -> f16 by default."""
     x, weight = tensor(call, 0), tensor(call, 1)
     out = fresh((*x.shape[:-1], weight.shape[0]), _named(call, 5))
-    return _gemm(x, weight.shape[0], [weight, *(maybe_tensor(call, at) for at in (2, 3, 4))], out)
+    return packed_product(
+        x, weight.shape[0], [weight, *(maybe_tensor(call, at) for at in (2, 3, 4))], out
+    )
 
 
 def _named(call: OpCall, at: int) -> str | None:
@@ -307,7 +297,7 @@ def gemm_4bit(call: OpCall) -> Cost:
     if shape is None or len(shape) != 2 or shape[1] != x.shape[-1]:
         refuse("the shape of the weights is not in the recording")
     more = [item for item in call.inputs[3:] if isinstance(item, Tensor)]
-    return _gemm(x, shape[0], [packed, *more])
+    return packed_product(x, shape[0], [packed, *more])
 
 
 @cost_of("bitsandbytes::dequantize_4bit", category="elementwise")
@@ -358,7 +348,7 @@ def dequantize_blockwise(call: OpCall) -> Cost:
 def quant_llm_linear(call: OpCall) -> Cost:
     """Bits of exponent and mantissa, x (m, k), packed weights, scales (n): flops 2·m·n·k."""
     x, packed, scales = (tensor(call, at) for at in (2, 3, 4))
-    return _gemm(x, numel(scales.shape), [packed, scales])
+    return packed_product(x, numel(scales.shape), [packed, scales])
 
 
 @cost_of(
@@ -374,7 +364,7 @@ def rowwise_scaled_linear(call: OpCall) -> Cost:
     k = x.shape[-1] * (2 if call.op.endswith("s4s4") else 1)
     out = fresh((*x.shape[:-1], weight.shape[0]), _ao_type(call, 5))
     more = [maybe_tensor(call, at) for at in (1, 3, 4)]
-    return _gemm(x, weight.shape[0], [weight, *more], out, k)
+    return packed_product(x, weight.shape[0], [weight, *more], out, k)
 
 
 def _ao_type(call: OpCall, at: int) -> str | None:
@@ -392,7 +382,7 @@ def sparse_scaled_linear(call: OpCall) -> Cost:
     x, weight = tensor(call, 0), tensor(call, 2)
     out = fresh((*x.shape[:-1], weight.shape[0]), _ao_type(call, 6))
     more = [maybe_tensor(call, at) for at in (1, 3, 4, 5)]
-    cost = _gemm(x, weight.shape[0], [weight, *more], out)
+    cost = packed_product(x, weight.shape[0], [weight, *more], out)
     return bounded(replace(cost, flops=cost.flops // 2), flops=(cost.flops // 2, cost.flops))
 
 
@@ -416,13 +406,8 @@ def te_gemm(call: OpCall) -> Cost:
     # The first version had fewer numbers before b and the result.
     b_at, out_at = (4, 8) if isinstance(call.inputs[4], Tensor) else (5, 10)
     a, b, out = (tensor(call, at) for at in (0, b_at, out_at))
-    m, n = out.shape
-    k = numel(b.shape) // m if m else 0
-    if m * k != numel(b.shape) or n * k != numel(a.shape):
-        refuse("a shape that fits is not in the recording")
     dtype = "f8e4m3" if a.dtype == "u8" else a.dtype  # fp8 lies in bytes
-    cost = tally(2 * multiply_adds(m, n, k), read=[a, b], written=[out], dtype=dtype)
-    return replace(cost, params=f"M={m},N={n},K={k}")
+    return _by_result(b, a, out, [], dtype)
 
 
 _AS_TE: Final = (
@@ -447,7 +432,7 @@ def te_linear(call: OpCall) -> Cost:
     x = xs.pop()
     n = weight.shape[0]
     cost, least = (
-        _gemm(item, n, [like(weight, dtype)], fresh((*x.shape[:-1], n), x.dtype))
+        packed_product(item, n, [like(weight, dtype)], fresh((*x.shape[:-1], n), x.dtype))
         for item, dtype in ((x, None), (like(x, "f8e4m3"), "f8e4m3"))
     )
     return bounded(replace(cost, dtype=None), _AS_TE, traffic=(least.bytes, cost.bytes))
@@ -465,7 +450,7 @@ def linear_dynamic(call: OpCall, evidence: Evidence) -> Cost:
     x = tensor(call, 0)
     out = needed(evidence.output, "the shape of the weights is not in the recording")
     n = out.shape[-1]
-    return replace(_gemm(x, n, [fresh((n, x.shape[-1]), "i8")]), dtype="i8")
+    return replace(packed_product(x, n, [fresh((n, x.shape[-1]), "i8")]), dtype="i8")
 
 
 # --------------------------------------------------------------------------- around products

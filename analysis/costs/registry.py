@@ -287,17 +287,14 @@ def registered_ops() -> tuple[str, ...]:
 def category_of(op: str) -> str | None:
     """Return the category of an op; None if nothing is known of it."""
     entry = _find(op)
-    if entry is not None:
-        return entry.category
-    name = _plain_name(op)
-    if name in _categories:
-        return _categories[name]
-    return _category_of_pattern(name)
+    return _listed_category(_plain_name(op)) if entry is None else entry.category
 
 
 @lru_cache(maxsize=1 << 10)
-def _category_of_pattern(name: str) -> str | None:
-    """Return the category of the first pattern that a name fits; the same few names are asked."""
+def _listed_category(name: str) -> str | None:
+    """Return the category of a name without a formula, or of the first pattern that it fits."""
+    if name in _categories:
+        return _categories[name]
     found = (_categories[pattern] for pattern in _patterns if fnmatchcase(name, pattern))
     return next(found, None)
 

@@ -19,7 +19,7 @@ from typing import Final
 from pyprof2.analysis.categories import MATRIX_WORK
 
 NAMES: Final = tomllib.loads(files("pyprof2").joinpath("data/kernels.toml").read_text("utf-8"))
-"""What names say, by words."""
+"""The words of `kernels.toml`, each as it stands there."""
 
 ANONYMOUS: Final = "(anonymous namespace)"
 

@@ -51,9 +51,10 @@ class WorkUnit(NamedTuple):
         Where the source used TF32 and the device has none, it is that of plain float32. Float32
         without TF32 stays so: PyTorch does not use it unless asked.
         """
-        used = self.matrix
-        if used == "yes" and _has_unknown_matrix_units(device):
-            return math.nan
+        used, major = self.matrix, (device.compute_capability or "0").partition(".")[0]
+        has_units = major.isdecimal() and int(major) >= _MATRIX_SINCE
+        if used == "yes" and has_units and not device.matrix_flop_per_s:
+            return math.nan  # as its chip says it has them, but their peaks are not stated
         if self.dtype == "f32" and used == "yes":
             is_tf32 = "f32" not in source.matrix_flop_per_s
             names = ("tf32", "f32") if is_tf32 else ("f32",)
@@ -82,12 +83,6 @@ class WorkUnit(NamedTuple):
         if self.dtype == "f32" and self.matrix == "yes" and "f32" not in source.matrix_flop_per_s:
             return HALF if "tf32" in device.matrix_flop_per_s else FULL
         return HALF if DTYPE_BITS.get(self.dtype or "f32", 32) <= 16 else FULL
-
-
-def _has_unknown_matrix_units(device: Device) -> bool:
-    """Return whether a device has matrix units, as its chip says, whose peaks are not stated."""
-    major = (device.compute_capability or "0").partition(".")[0]
-    return not device.matrix_flop_per_s and major.isdecimal() and int(major) >= _MATRIX_SINCE
 
 
 @dataclass(frozen=True)
