@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.reports.perfetto import wire
-from pyprof2.reports.perfetto.wire import Chunks
+from pyprof2.reports.perfetto.packets import Chunks
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
