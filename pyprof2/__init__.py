@@ -90,4 +90,4 @@ def __dir__() -> list[str]:
 
 
 if os.environ.get("PYPROF2"):
-    import_module("pyprof2.integrations.environment").begin()
+    import_module("pyprof2.integrations.at_import").begin()

@@ -125,6 +125,22 @@ def _only_store(paths: Sequence[Path]) -> Path | None:
     return None
 
 
+class _Frame(property):
+    """A table of the store as a DataFrame; its docstring is what the table's row is."""
+
+    def __init__(self, table: str) -> None:
+        def frame(run: Run) -> pd.DataFrame:
+            return run._tables.frame(table)  # noqa: SLF001 -- an attribute of it
+
+        super().__init__(frame)
+        self.__doc__ = STORED[table].meaning
+
+    if TYPE_CHECKING:
+
+        def __get__(self, run: Any, owner: type | None = None, /) -> pd.DataFrame:
+            """Return the table."""
+
+
 @dataclass
 class Run(Displayed):
     """A store, as DataFrames: one per canonical table, read when first asked for.
@@ -262,70 +278,24 @@ class Run(Displayed):
 
         return dask_frame(self._tables.ranks, name)
 
-    @property
-    def kernels(self) -> pd.DataFrame:
-        """One row per kernel execution."""
-        return self._tables.frame("kernels")
-
-    @property
-    def copies(self) -> pd.DataFrame:
-        """One row per memcpy or memset."""
-        return self._tables.frame("copies")
-
-    @property
-    def launches(self) -> pd.DataFrame:
-        """One row per call of the GPU runtime or driver."""
-        return self._tables.frame("launches")
-
-    @property
-    def ops(self) -> pd.DataFrame:
-        """One row per PyTorch op call."""
-        return self._tables.frame("ops")
-
-    @property
-    def estimates(self) -> pd.DataFrame:
-        """One row per distinct way in which the counts of ops came about."""
-        return self._tables.frame("estimates")
-
-    @property
-    def signatures(self) -> pd.DataFrame:
-        """One row per distinct op with its inputs."""
-        return self._tables.frame("signatures")
-
-    @property
-    def stacks(self) -> pd.DataFrame:
-        """One row per distinct frame outside of torch, with those that it was called from."""
-        return self._tables.frame("stacks")
-
-    @property
-    def graph_nodes(self) -> pd.DataFrame:
-        """One row per node of a graph whose replays were recorded and are known."""
-        return self._tables.frame("graph_nodes")
-
-    @property
-    def kernel_parts(self) -> pd.DataFrame:
-        """One row per node of a compiled graph whose work a kernel does."""
-        return self._tables.frame("kernel_parts")
+    kernels = _Frame("kernels")
+    copies = _Frame("copies")
+    launches = _Frame("launches")
+    ops = _Frame("ops")
+    estimates = _Frame("estimates")
+    signatures = _Frame("signatures")
+    stacks = _Frame("stacks")
+    graph_nodes = _Frame("graph_nodes")
+    kernel_parts = _Frame("kernel_parts")
 
     @property
     def source_roots(self) -> list[str]:
         """The folders of the user's own code, the longest first."""
         return self._tables.source_roots
 
-    @property
-    def ranges(self) -> pd.DataFrame:
-        """One row per step, annotation, module or Python frame."""
-        return self._tables.frame("ranges")
-
-    @property
-    def memory(self) -> pd.DataFrame:
-        """One row per allocation or release."""
-        return self._tables.frame("memory")
-
-    @property
-    def memory_tags(self) -> pd.DataFrame:
-        """One row per block whose use the recorded program says, and per moment of that."""
-        return self._tables.frame("memory_tags")
+    ranges = _Frame("ranges")
+    memory = _Frame("memory")
+    memory_tags = _Frame("memory_tags")
 
     @cached_property
     def weights(self) -> pd.DataFrame:
@@ -334,10 +304,7 @@ class Run(Displayed):
 
         return as_pandas(last_weights(self.table("weights")), STORED["weights"].never_null)
 
-    @property
-    def counters(self) -> pd.DataFrame:
-        """One row per value of a counter, sampled at a moment or counted over a range."""
-        return self._tables.frame("counters")
+    counters = _Frame("counters")
 
     def memory_by_device(self) -> MemoryProfile:
         """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
@@ -346,15 +313,8 @@ class Run(Displayed):
         # It keeps this run, with which a store that is a temporary one goes away.
         return memory_by_device(self._tables, lambda rank: forward_times_of(self._tables, rank))
 
-    @property
-    def stalls(self) -> pd.DataFrame:
-        """One row per interval in which profiler, driver or a wait held the host or a stream up."""
-        return self._tables.frame("stalls")
-
-    @property
-    def idle(self) -> pd.DataFrame:
-        """One row per part of the time in which a device did nothing, with its cause."""
-        return self._tables.frame("idle")
+    stalls = _Frame("stalls")
+    idle = _Frame("idle")
 
     @property
     def spent(self) -> Spent:
@@ -541,20 +501,9 @@ class Run(Displayed):
         """
         return self._found.advice[1]
 
-    @property
-    def devices(self) -> pd.DataFrame:
-        """One row per device that the recording lists."""
-        return self._tables.frame("devices")
-
-    @property
-    def trace(self) -> pd.DataFrame:
-        """One row per recording."""
-        return self._tables.frame("trace")
-
-    @property
-    def steps(self) -> pd.DataFrame:
-        """One row per device and window of a step, with what the device did in it."""
-        return self._tables.frame("steps")
+    devices = _Frame("devices")
+    trace = _Frame("trace")
+    steps = _Frame("steps")
 
     @property
     def peaks(self) -> Device | None:
@@ -670,15 +619,8 @@ class Run(Displayed):
         """
         return self._time.energy
 
-    @property
-    def collectives(self) -> pd.DataFrame:
-        """One row per rank's part in one collective, with its wait where it could be matched."""
-        return self._tables.frame("collectives")
-
-    @property
-    def clocks(self) -> pd.DataFrame:
-        """How the clock of each rank differs from that of a reference rank, one row per rank."""
-        return self._tables.frame("clocks")
+    collectives = _Frame("collectives")
+    clocks = _Frame("clocks")
 
     @cached_property
     def ranks(self) -> JobOfRanks:
@@ -710,10 +652,7 @@ class Run(Displayed):
         """
         return self._time.recorded_parts
 
-    @property
-    def line_table(self) -> pd.DataFrame:
-        """The table `lines`: what each line of code costs, by step, op, phase and ledger."""
-        return self._tables.frame("lines")
+    line_table = _Frame("lines")
 
     def lines(self, **query: Any) -> pd.DataFrame:
         """Return what `pyprof2 lines` prints: a tree of files, lines and ops with their times.

@@ -45,6 +45,13 @@ def command(arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
     return [sys.executable, *own, *flags, "-c", _PROGRAM, str(_PACKAGE.parent), *arguments]
 
 
+def environment(**more: str) -> dict[str, str]:
+    """Return the variables of a process of ours: it finds this very package, wherever it runs."""
+    paths = [str(_PACKAGE.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    own = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}
+    return os.environ | own | more
+
+
 def start(
     program: Sequence[str],
     *,

@@ -173,9 +173,9 @@ def run(args: argparse.Namespace) -> None:
     else:
         show(model, query)
     if args.csv_files is not None:
-        from pyprof2.reports import sweep_files
+        from pyprof2.reports.skyline.deepview import write_sweep
 
-        messages.say(*sweep_files.show(model, args.csv_files), quiet=args.quiet)
+        messages.say(*write_sweep(model, args.csv_files), quiet=args.quiet)
 
 
 def _others(args: argparse.Namespace) -> str | None:
@@ -259,7 +259,7 @@ def _check_csv_files(args: argparse.Namespace) -> None:
     except OSError as error:
         msg = f"{args.csv_files}: no folder can be made there: {error.strerror}; name another"
         raise Pyprof2Error(msg) from error
-    from pyprof2.reports.sweep_files import paths_in
+    from pyprof2.reports.skyline.deepview import paths_in
 
     for path in paths_in(args.csv_files):
         files.check_free(path, force=args.force)

@@ -130,12 +130,8 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         help="let torch.compile take graphs from its caches, of which no lines are known; by "
         "default each graph is compiled anew, once",
     )
-    command.add_argument(
-        "--source-root",
-        type=Path,
-        metavar="DIR",
-        help="prefer lines of code below DIR, and say so to whoever reads the recording",
-    )
+    words = "prefer lines of code below DIR, and say so to whoever reads the recording"
+    arguments.add(command, "source-root", help=words)
     command.add_argument(
         "-o",
         "--output",

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.capture.runner import environment
 from pyprof2.errors import OutputExistsError
 from pyprof2.reports.cells import clean
 
@@ -156,7 +157,7 @@ def _show_nsys(folder: Path, *, quiet: bool) -> None:
     print(f"\n$ pyprof2 {shlex.join(words)}")
     done = subprocess.run(  # noqa: S603 - our own script
         [sys.executable, "-m", "pyprof2", *words],
-        cwd=folder, capture_output=True, text=True, check=False, env=_environment(),
+        cwd=folder, capture_output=True, text=True, check=False, env=environment(),
     )  # fmt: skip
     export = folder / f"{_CAPTURE}.sqlite"
     if done.returncode or not export.is_file():
@@ -165,12 +166,6 @@ def _show_nsys(folder: Path, *, quiet: bool) -> None:
         return
     print(f"$ pyprof2 prof {export.name} {_NSYS_VIEW}\n")
     prof.show(load(export), _query(_NSYS_VIEW, export.name))
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a process in another folder that imports this pyprof2."""
-    paths = [str(_DATA.parent.parent), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _query(options: str, file: str = _STORE) -> Query:

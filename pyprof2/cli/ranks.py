@@ -41,9 +41,8 @@ def add_to(commands: arguments.Commands) -> None:
         "imbalance of a step; pipeline bubble of a step; slow link; stretch of the critical path; "
         "part of it by excess over other ranks",
     )
-    command.add_argument("--rank", type=int, metavar="N", help="only rows of this rank")
-    command.add_argument("--top", type=arguments.positive, metavar="N", help="only N rows")
-    arguments.add(command, f"one-clock format {arguments.OUTPUT} source-root")
+    arguments.add(command, "rank", help="only rows of this rank")
+    arguments.add(command, f"top one-clock format {arguments.OUTPUT} source-root")
     command.set_defaults(run=run)
 
 

@@ -34,13 +34,8 @@ def add_to(commands: arguments.Commands) -> None:
         epilog=_EXAMPLES,
     )
     arguments.add(command, "input")
-    command.add_argument(
-        "-o",
-        "--output",
-        type=place,
-        metavar="FILE",
-        help="where to write (default: <stem>.html beside the store or trace)",
-    )
+    words = "where to write (default: <stem>.html beside the store or trace)"
+    arguments.add(command, "output", help=words)
     command.add_argument(
         "--against",
         type=place,
@@ -51,13 +46,11 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "--no-source", action="store_true", help="put no source code into the file"
     )
-    command.add_argument(
-        "--source-root",
-        type=Path,
-        metavar="DIR",
-        help="your own code is below DIR: its lines are named, and the files that they are of "
-        "are put into the file; without it none is",
+    words = (
+        "your own code is below DIR: its lines are named, and the files that they are of are put "
+        "into the file; without it none is"
     )
+    arguments.add(command, "source-root", help=words)
     command.add_argument(
         "--model",
         type=Path,
@@ -68,7 +61,7 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "--tp", type=arguments.positive, metavar="N", help="with --model: how many ranks share it"
     )
-    command.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    arguments.add(command, "force")
     command.set_defaults(run=run)
 
 

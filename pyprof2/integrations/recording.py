@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.capture.outputs import say
+from pyprof2.capture.runner import environment
 from pyprof2.errors import OutputExistsError, UsageError
 from pyprof2.integrations.environment import be_recordable, is_off, steps_asked, steps_for
 from pyprof2.markers import place_in_job
@@ -274,13 +274,7 @@ def _free_stem(rank: int | None) -> Path:
 
 def _environment() -> dict[str, str]:
     """Return the environment of a process that imports this pyprof2, and prints for this one."""
-    home = str(Path(__file__).resolve().parents[2])
-    paths = [home, os.environ.get("PYTHONPATH", "")]
-    found = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "PYTHONIOENCODING": "utf-8",
-        "PYPROF2": "0",
-    }
+    found = environment(PYTHONIOENCODING="utf-8", PYPROF2="0")
     if sys.stdout.isatty():
         found["COLUMNS"] = str(shutil.get_terminal_size().columns)
     return found

@@ -16,6 +16,7 @@ from lsprotocol import types as lsp
 
 from pyprof2.lsp import commands, features, kept
 from pyprof2.lsp.app import Answer, Server, answers
+from pyprof2.lsp.batch_size import refusal_of
 from pyprof2.lsp.commands import said
 from pyprof2.lsp.loopback import Loopback
 from pyprof2.lsp.recording_commands import record_sizes
@@ -142,14 +143,7 @@ class Dials:
             }
             for file, candidate, key in found
         ]  # fmt: skip
-        if chosen is not None:
-            why = places[chosen]["refusal"]
-        elif not found:
-            why = "no batch size was found in the open files"
-        elif all(place["value"] is None for place in places):
-            why = "; ".join(f"{p['place']}: {p['text']}: {p['refusal']}" for p in places)
-        else:
-            why = "choose which of these is the batch size"
+        why = refusal_of(places, chosen, "the open files")
         return {"places": places, "chosen": chosen, "refusal": why}
 
     def _chosen(self, found: list[Place]) -> int | None:

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyprof2.lsp.worker import end_group, environment
+from pyprof2.capture.runner import environment
+from pyprof2.lsp.worker import end_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,6 +17,8 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from pyprof2.capture.runner import environment
+
 _LONGEST: Final = 1 << 28
 """Bytes of the longest answer."""
 
@@ -82,13 +84,6 @@ class Worker:
 
 
 _DIED: Final = "the process that reads recordings and files died, perhaps out of memory"
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a process of ours: it finds this very package."""
-    home = str(Path(__file__).resolve().parents[2])
-    paths = [home, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}
 
 
 def end_group(pid: int) -> None:

@@ -10,7 +10,7 @@ from pyprof2 import units
 from pyprof2.reports import cells, files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     Facts = Mapping[str, Any]
 
@@ -40,7 +40,11 @@ def write(facts: Facts, form: str) -> None:
 
 def explanation_lines(facts: Facts, width: int) -> Iterator[str]:
     """Give the sections of the facts of `run.explain()`, one below the other."""
-    for name, paragraphs in sections(facts):
+    return _laid_out(sections(facts), width)
+
+
+def _laid_out(sections: Iterable[tuple[str, Iterable[str]]], width: int) -> Iterator[str]:
+    for name, paragraphs in sections:
         label = name
         for paragraph in paragraphs:
             yield from _wrap(label, cells.clean(paragraph), width)
@@ -52,34 +56,37 @@ def sections(facts: Facts) -> tuple[tuple[str, Iterator[str]], ...]:
     return (
         (facts["reference"], _kernel(facts)),
         ("op", _op(facts["op"]) if facts["node"] is None else _op_of_node(facts["node"])),
-        ("link", _link(facts["link"])),
+        ("link", _known(_link, facts["link"])),
         ("works for", _parts(facts["parts"])),
-        ("graph", _node(facts["node"])),
-        ("range", _range(facts["range"])),
-        ("pair", _pair(facts["pair"])),
-        ("counts", _counts(facts["cost"])),
+        ("graph", _known(_node, facts["node"])),
+        ("range", _known(_range, facts["range"])),
+        ("pair", _known(_pair, facts["pair"])),
+        ("counts", _known(_counts, facts["cost"])),
         ("formula", _formula(facts["cost"])),
         ("kernels", _sharing(facts["sharing"], of_op=facts["kernel"] is None)),
         ("Tensor Cores", _tensor_core(facts["tensor_core"])),
-        ("collective", _communication(facts["communication"])),
+        ("collective", _known(_communication, facts["communication"])),
         ("roof", _helped(facts) if facts["roof"] is None else _roof(facts["roof"])),
     )
+
+
+def _known(section: Callable[[Facts], Iterator[str]], fact: Facts | None) -> Iterator[str]:
+    return iter(()) if fact is None else section(fact)
 
 
 def prediction_lines(facts: Facts, width: int) -> Iterator[str]:
     """Give the sections of the facts of `run.explain("predict:DEVICE")`."""
     row, kernels = facts["row"], facts["kernels"]
-    sections: tuple[tuple[str, list[str]], ...] = (
-        (facts["reference"], list(_predicted(row))),
-        ("peaks", [_peak(peak) for peak in facts["peaks"]]),
-        ("kernels", [_moved(each) for each in kernels[:_KERNELS_SHOWN]]),
-        ("", [f"and {len(kernels) - _KERNELS_SHOWN} more"] * (len(kernels) > _KERNELS_SHOWN)),
+    more = [f"and {len(kernels) - _KERNELS_SHOWN} more"] * (len(kernels) > _KERNELS_SHOWN)
+    return _laid_out(
+        (
+            (facts["reference"], _predicted(row)),
+            ("peaks", map(_peak, facts["peaks"])),
+            ("kernels", map(_moved, kernels[:_KERNELS_SHOWN])),
+            ("", more),
+        ),
+        width,
     )
-    for name, paragraphs in sections:
-        label = name
-        for paragraph in paragraphs:
-            yield from _wrap(label, cells.clean(paragraph), width)
-            label = ""
 
 
 def _predicted(row: Facts) -> Iterator[str]:
@@ -209,9 +216,7 @@ def _op_of_node(node: Facts) -> Iterator[str]:
             yield f"{name} {node[name]}"
 
 
-def _node(node: Facts | None) -> Iterator[str]:
-    if node is None:
-        return
+def _node(node: Facts) -> Iterator[str]:
     place = _joined(node=node["node"], of_capture=node["capture"], _in=node["file"])
     yield f"{place}; candidates: {_number(node['candidates'])}"
     known = node["sizes_known"]
@@ -246,9 +251,7 @@ def _reference(op: Facts) -> str:
     return f"op:{op['op_id']} {op['op']}"
 
 
-def _link(link: Facts | None) -> Iterator[str]:
-    if link is None:
-        return
+def _link(link: Facts) -> Iterator[str]:
     if link["link"] != "none" or not link["note"]:
         yield f"{link['link']}: {link['meaning']}"
     if link["note"]:
@@ -259,15 +262,12 @@ def _link(link: Facts | None) -> Iterator[str]:
         yield f"launched by {launch['name']} on thread {launch['tid']}, {number}"
 
 
-def _range(found: Facts | None) -> Iterator[str]:
-    if found is not None:
-        yield found["range"]
-        yield found["meaning"]
+def _range(found: Facts) -> Iterator[str]:
+    yield found["range"]
+    yield found["meaning"]
 
 
-def _pair(pair: Facts | None) -> Iterator[str]:
-    if pair is None:
-        return
+def _pair(pair: Facts) -> Iterator[str]:
     number = _joined(sequence_number=pair["sequence_nr"]) or "no sequence number"
     if pair["forward"] is not None:
         yield f"{number}: backward of {_reference(pair['forward'])}"
@@ -280,9 +280,7 @@ def _pair(pair: Facts | None) -> Iterator[str]:
         yield f"{number}: no forward or backward op belongs to it"
 
 
-def _counts(cost: Facts | None) -> Iterator[str]:
-    if cost is None:
-        return
+def _counts(cost: Facts) -> Iterator[str]:
     if "of" not in cost:
         if cost["cost_note"]:
             yield f"{cost['cost_status']}: {cost['cost_note']}"
@@ -361,9 +359,7 @@ def _tensor_core(verdicts: list[Facts] | None) -> Iterator[str]:
             yield f"missed: {verdict['missed']}; {verdict['advice']}"
 
 
-def _communication(found: Facts | None) -> Iterator[str]:
-    if found is None:
-        return
+def _communication(found: Facts) -> Iterator[str]:
     what = f"{found['collective']} among {units.counted(found['ranks'], 'rank')}"
     rate = units.format_rate(found["algorithm_gbps"])
     yield f"{what}: {_number(found['payload_bytes'])} bytes: algorithm bandwidth {rate} GB/s"

@@ -18,8 +18,15 @@ from textwrap import shorten
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import CaptureError, Pyprof2Error
-from pyprof2.watch.jobs import AskingProcess, why_not
-from pyprof2.watch.recording import POLL_S, WAITS_S, OnDemandRecording, Wanted, WatchSettings
+from pyprof2.watch.recording import (
+    POLL_S,
+    WAITS_S,
+    AskingProcess,
+    OnDemandRecording,
+    Wanted,
+    WatchSettings,
+    why_not,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

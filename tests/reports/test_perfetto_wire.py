@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.reports.perfetto import wire
-from pyprof2.reports.perfetto.wire import Chunks
+from pyprof2.reports.perfetto import packets as wire
+from pyprof2.reports.perfetto.packets import Chunks
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
@@ -75,9 +75,10 @@ def test_a_message_in_a_message_has_its_length() -> None:
 
 
 def test_a_message_that_a_row_lacks_leaves_nothing() -> None:
-    inner = wire.message_field(4, [wire.varint_field(4, np.array([5, 6]))], np.array([True, False]))
+    value, present = wire.varint_field(4, np.array([5, 6])), np.array([True, False])
+    inner = wire.short_message_field(4, b"", value, present)
 
-    first, second = messages(wire.join(inner), pb2.TrackEvent)
+    first, second = messages(wire.join([inner]), pb2.TrackEvent)
 
     assert [len(first.debug_annotations), len(second.debug_annotations)] == [1, 0]
 
@@ -87,9 +88,11 @@ def test_a_short_message_is_the_same_as_a_message() -> None:
     name = wire.scalar_field(1, 99)
 
     short = wire.short_message_field(4, name, wire.varint_field(4, values), present)
-    plain = wire.message_field(4, [wire.constant(name, 4), wire.varint_field(4, values)], present)
+    there = [wire.constant(name, 3), wire.varint_field(4, values[present])]
+    plain = wire.join(wire.message_field(4, there))
 
-    assert wire.join([short]).data.tobytes() == wire.join(plain).data.tobytes()
+    assert wire.join([short]).data.tobytes() == plain.data.tobytes()
+    assert wire.join([short]).length.tolist() == [*plain.length.tolist(), 0]
 
 
 def test_a_message_that_is_not_short_is_refused() -> None:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pyprof2.reports.perfetto.packets import SliceArgument, Slices
-    from pyprof2.reports.perfetto.wire import Bools, Ints
+    from pyprof2.reports.perfetto.packets import Bools, Ints, SliceArgument, Slices
 
 _NS_PER_US: Final = 1000
 _BETWEEN: Final = ",\n"

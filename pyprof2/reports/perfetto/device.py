@@ -24,8 +24,7 @@ from pyprof2.reports.perfetto.slices import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyprof2.reports.perfetto.packets import Slices
-    from pyprof2.reports.perfetto.wire import Ints
+    from pyprof2.reports.perfetto.packets import Ints, Slices
 
 
 _SHOWN: Final = (

@@ -19,8 +19,7 @@ from pyprof2.reports.perfetto.slices import (
 )
 
 if TYPE_CHECKING:
-    from pyprof2.reports.perfetto.packets import Slices
-    from pyprof2.reports.perfetto.wire import Ints
+    from pyprof2.reports.perfetto.packets import Ints, Slices
 
 _OPS_SHOWN: Final = ("op_id", "layer", "source", "direction", "sequence_nr")
 _OPS: Final = (*TIMES, *_OPS_SHOWN, "op", "category", "pid", "tid", "forward_op_id")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.api.job import JobOfRanks
-    from pyprof2.reports.perfetto.wire import Ints
+    from pyprof2.reports.perfetto.packets import Ints
     from pyprof2.store.parts import TableParts
 
 _MEMBER: Final = (

@@ -1,18 +1,21 @@
 """The packets of a trace of Perfetto's: tracks, slices, counters, texts, each written once.
 
 The numbers of the fields are those of Perfetto's `trace_packet.proto` and what it includes.
+
+Below is protobuf's wire format, for whole columns: one message per row, encoded by NumPy. A field
+of all rows is a `FieldColumn`: a matrix of bytes with a row for each message, in which only the
+first bytes count, as many as `length` says. Columns side by side are a message: its bytes are those
+that count, row by row.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pyprof2.reports.cells import clean
-from pyprof2.reports.perfetto import wire
-from pyprof2.reports.perfetto.wire import Chunks, FieldColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyprof2.columns import TextColumn
-    from pyprof2.reports.perfetto.wire import Bools, Ints
+
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Bools: TypeAlias = NDArray[np.bool_]
+    Ints: TypeAlias = NDArray[np.int64]
 
 CATEGORY: Final = 1
 NAME: Final = 2
@@ -109,7 +115,7 @@ class Writer:
         self._begin()
 
     def _begin(self) -> None:
-        self._write_one(wire.scalar_field(_FLAGS, _CLEARED))
+        self._write_one(scalar_field(_FLAGS, _CLEARED))
 
     def close(self) -> None:
         """Write the end of the file: there is none."""
@@ -141,14 +147,14 @@ class Writer:
     def _describe(
         self, number: int, order: int, name: str, parent: int, counter: int | str | None
     ) -> None:
-        content = wire.scalar_field(_UUID, number) + wire.scalar_field(_TRACK_NAME, clean(name))
-        content += wire.scalar_field(_ORDERING, _EXPLICIT) + wire.scalar_field(_RANK, order)
+        content = scalar_field(_UUID, number) + scalar_field(_TRACK_NAME, clean(name))
+        content += scalar_field(_ORDERING, _EXPLICIT) + scalar_field(_RANK, order)
         if parent:
-            content += wire.scalar_field(_PARENT, parent)
+            content += scalar_field(_PARENT, parent)
         if counter is not None:
             unit = _UNIT if isinstance(counter, int) else _UNIT_NAME
-            content += wire.scalar_field(_TRACK_COUNTER, wire.scalar_field(unit, counter))
-        self._write_one(wire.scalar_field(_DESCRIPTOR, content))
+            content += scalar_field(_TRACK_COUNTER, scalar_field(unit, counter))
+        self._write_one(scalar_field(_DESCRIPTOR, content))
 
     def texts(self, kind: int, column: TextColumn) -> Ints:
         """Return a number for each text of a column, 0 for null; new ones are written first."""
@@ -172,15 +178,15 @@ class Writer:
 
     def _write_texts(self, kind: int, new: Sequence[tuple[int, str]]) -> None:
         entries = [
-            wire.scalar_field(kind, wire.scalar_field(1, number) + wire.scalar_field(2, text))
+            scalar_field(kind, scalar_field(1, number) + scalar_field(2, text))
             for number, text in new
         ]
         if entries:
-            self._write_one(wire.scalar_field(_INTERNED, b"".join(entries)))
+            self._write_one(scalar_field(_INTERNED, b"".join(entries)))
 
     def _write_one(self, content: bytes) -> None:
-        head = wire.scalar_field(_SEQUENCE, _THE_SEQUENCE)
-        self._write(wire.scalar_field(_PACKET, head + content))
+        head = scalar_field(_SEQUENCE, _THE_SEQUENCE)
+        self._write(scalar_field(_PACKET, head + content))
 
     def slices(self, begins: Slices, ends: tuple[Ints, Ints], is_end: Bools) -> None:
         """Write begins and ends of slices, in the order that is given.
@@ -201,32 +207,32 @@ class Writer:
             begun = _begin_packets(begins, of_begins, arguments)
             time, track = (column[of_ends] for column in ends)
             event = [
-                wire.constant(wire.scalar_field(_TYPE, _END), len(time)),
-                wire.varint_field(_TRACK, track),
+                constant(scalar_field(_TYPE, _END), len(time)),
+                varint_field(_TRACK, track),
             ]
-            self._write(wire.weave(begun, wire.join(_packets(time, event)), part))
+            self._write(weave(begun, join(_packets(time, event)), part))
 
     def counters(self, time: Ints, track: Ints, value: NDArray[np.float64]) -> None:
         """Write values of counters, from these instants on."""
         for first in range(0, len(time), AT_A_TIME):
             part = slice(first, first + AT_A_TIME)
             event = [
-                wire.constant(wire.scalar_field(_TYPE, _COUNTER), len(time[part])),
-                wire.varint_field(_TRACK, track[part]),
-                wire.fixed64_field(_COUNTER_VALUE, value[part]),
+                constant(scalar_field(_TYPE, _COUNTER), len(time[part])),
+                varint_field(_TRACK, track[part]),
+                fixed64_field(_COUNTER_VALUE, value[part]),
             ]
-            self._write(wire.join(_packets(time[part], event)).data.tobytes())
+            self._write(join(_packets(time[part], event)).data.tobytes())
 
 
 def _packets(time: Ints, event: list[FieldColumn], after: Ints | None = None) -> list[FieldColumn]:
     """Return packets of events; bytes that follow their blocks are the last field of each."""
-    head = wire.scalar_field(_SEQUENCE, _THE_SEQUENCE) + wire.scalar_field(_FLAGS, _NEEDS_TEXTS)
+    head = scalar_field(_SEQUENCE, _THE_SEQUENCE) + scalar_field(_FLAGS, _NEEDS_TEXTS)
     content = [
-        wire.constant(head, len(time)),
-        wire.varint_field(_TIMESTAMP, time),
-        *wire.message_field(_EVENT, event, after=after),
+        constant(head, len(time)),
+        varint_field(_TIMESTAMP, time),
+        *message_field(_EVENT, event, after),
     ]
-    return wire.message_field(_PACKET, content, after=after)
+    return message_field(_PACKET, content, after)
 
 
 def _begin_packets(
@@ -235,27 +241,195 @@ def _begin_packets(
     count = len(slices.start[rows])
     name, category = slices.name[rows], slices.category[rows]
     event = [
-        wire.constant(wire.scalar_field(_TYPE, _BEGIN), count),
-        wire.varint_field(_TRACK, slices.track[rows]),
-        wire.varint_field(_EVENT_CATEGORY, category, category > 0),
-        wire.varint_field(_EVENT_NAME, name, name > 0),
+        constant(scalar_field(_TYPE, _BEGIN), count),
+        varint_field(_TRACK, slices.track[rows]),
+        varint_field(_EVENT_CATEGORY, category, category > 0),
+        varint_field(_EVENT_NAME, name, name > 0),
     ]
     for number, argument in arguments:
         event.append(_argument(number, argument, rows))
     if slices.flow_to is not None:
         flow = slices.flow_to[rows]
-        event.append(wire.fixed64_field(_FLOW_TO, flow, flow > 0))
+        event.append(fixed64_field(_FLOW_TO, flow, flow > 0))
     if slices.flow_offsets is None:
-        return wire.join(_packets(slices.start[rows], event))
+        return join(_packets(slices.start[rows], event))
     offsets = slices.flow_offsets[rows.start : rows.start + count + 1]
-    flows = wire.fixed64_field(_FLOW_FROM, slices.flows[offsets[0] : offsets[-1]])
+    flows = fixed64_field(_FLOW_FROM, slices.flows[offsets[0] : offsets[-1]])
     after = _FLOW_BYTES * np.diff(offsets)
-    heads = wire.join(_packets(slices.start[rows], event, after))
-    return wire.append(heads, Chunks(flows.data.ravel(), after))
+    heads = join(_packets(slices.start[rows], event, after))
+    return append(heads, Chunks(flows.data.ravel(), after))
 
 
 def _argument(number: int, argument: SliceArgument, rows: slice) -> FieldColumn:
-    encode = wire.fixed64_field if argument.kind == DOUBLE else wire.varint_field
+    encode = fixed64_field if argument.kind == DOUBLE else varint_field
     value = encode(argument.kind, argument.values[rows])
-    name = wire.scalar_field(_ARGUMENT_NAME, number)
-    return wire.short_message_field(_EVENT_ARGUMENT, name, value, argument.present[rows])
+    name = scalar_field(_ARGUMENT_NAME, number)
+    return short_message_field(_EVENT_ARGUMENT, name, value, argument.present[rows])
+
+
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_LENGTH_DELIMITED: Final = 2
+_NARROW: Final = 4
+"""Numbers of so many bytes fit into 32 bits."""
+_SHORT: Final = 0x80
+
+
+class FieldColumn(NamedTuple):
+    """One field of many messages.
+
+    Attributes:
+        data: a row of bytes for each message.
+        length: how many of them count; 0 where the message lacks the field.
+    """
+
+    data: Bytes
+    length: Ints
+
+
+class Chunks(NamedTuple):
+    """Bytes of several rows, one row after another.
+
+    Attributes:
+        data: all bytes.
+        length: of each row.
+    """
+
+    data: Bytes
+    length: Ints
+
+
+def tag(number: int, wire_type: int) -> bytes:
+    """Return the bytes before the value of a field."""
+    return scalar_varint(number << 3 | wire_type)
+
+
+def scalar_varint(value: int) -> bytes:
+    """Return one number, of 0 or more, as a varint."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def scalar_field(number: int, value: int | str | bytes) -> bytes:
+    """Return a field of a single message: a number of 0 or more, a text, or a message."""
+    if isinstance(value, int):
+        return tag(number, _VARINT) + scalar_varint(value)
+    content = value.encode() if isinstance(value, str) else value
+    return tag(number, _LENGTH_DELIMITED) + scalar_varint(len(content)) + content
+
+
+def varint(values: Ints) -> FieldColumn:
+    """Return numbers as varints; a negative one as protobuf has it, in ten bytes."""
+    plain: NDArray[np.unsignedinteger[Any]] = values.astype(np.int64).view(np.uint64)
+    width = max(1, -(-int(plain.max(initial=0)).bit_length() // 7))
+    if width <= _NARROW:
+        plain = plain.astype(np.uint32)
+    length = np.ones(len(plain), np.int64)
+    data = np.empty((len(plain), width), np.uint8)
+    for at in range(width):
+        # Higher bits are cut off: each byte holds seven.
+        data[:, at] = (plain & 0x7F) | 0x80
+        plain = plain >> np.uint8(7)
+        if at + 1 < width:
+            length += plain > 0
+    data[np.arange(len(data)), length - 1] &= 0x7F
+    return FieldColumn(data, length)
+
+
+def varint_field(number: int, values: Ints, present: Bools | None = None) -> FieldColumn:
+    """Return a field of whole numbers; of those rows that have it."""
+    return _after(tag(number, _VARINT), varint(values), present)
+
+
+def fixed64_field(number: int, values: NDArray[Any], present: Bools | None = None) -> FieldColumn:
+    """Return a field of eight bytes: a `double`, or a number of 64 bits as it is."""
+    data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
+    plain = data.view(np.uint8).reshape(-1, 8)
+    return _after(tag(number, _FIXED64), FieldColumn(plain, np.full(len(plain), 8)), present)
+
+
+def constant(content: bytes, count: int) -> FieldColumn:
+    """Return the same bytes in every row."""
+    data = np.broadcast_to(np.frombuffer(content, np.uint8), (count, len(content)))
+    return FieldColumn(data, np.full(count, len(content)))
+
+
+def message_field(
+    number: int, blocks: Sequence[FieldColumn], after: Ints | None = None
+) -> list[FieldColumn]:
+    """Return a field that holds a message.
+
+    Args:
+        number: of the field.
+        blocks: the fields of the message.
+        after: of each row, how many bytes of the message are to follow after the blocks.
+    """
+    size = np.sum([block.length for block in blocks], axis=0)
+    size = size if after is None else size + after
+    return [_after(tag(number, _LENGTH_DELIMITED), varint(size)), *blocks]
+
+
+def short_message_field(
+    number: int, before: bytes, block: FieldColumn, present: Bools
+) -> FieldColumn:
+    """Return a field that holds a message of one field of each row, shorter than 128 bytes.
+
+    Args:
+        number: of the field.
+        before: fields of the message that are the same in all rows.
+        block: the last field of it.
+        present: which rows have it.
+    """
+    head = tag(number, _LENGTH_DELIMITED)
+    size = len(before) + block.length
+    if size.max(initial=0) >= _SHORT:
+        msg = "a message of 128 bytes has a length of two"
+        raise ValueError(msg)
+    found = _after(head + b"\0" + before, block, present)
+    found.data[:, len(head)] = size
+    return found
+
+
+def join(blocks: Sequence[FieldColumn]) -> Chunks:
+    """Return the blocks side by side, row by row."""
+    data = np.concatenate([block.data for block in blocks], axis=1)
+    counts = np.concatenate(
+        [np.arange(b.data.shape[1]) < b.length[:, None] for b in blocks], axis=1
+    )
+    return Chunks(data[counts], np.sum([block.length for block in blocks], axis=0))
+
+
+def weave(first: Chunks, second: Chunks, is_second: Bools) -> bytes:
+    """Return the bytes of two sequences of chunks, woven into one.
+
+    Args:
+        first: chunks in their order.
+        second: the same.
+        is_second: for each chunk of the result, whether it is the next one of `second`.
+    """
+    length = np.empty(len(is_second), np.int64)
+    length[~is_second], length[is_second] = first.length, second.length
+    of_second = np.repeat(is_second, length)
+    data = np.empty(len(of_second), np.uint8)
+    data[~of_second], data[of_second] = first.data, second.data
+    return data.tobytes()
+
+
+def append(heads: Chunks, tails: Chunks) -> Chunks:
+    """Return each chunk of `heads` with that of `tails` behind it."""
+    is_tail = np.tile([False, True], len(heads.length))
+    data = np.frombuffer(weave(heads, tails, is_tail), np.uint8)
+    return Chunks(data, heads.length + tails.length)
+
+
+def _after(before: bytes, block: FieldColumn, present: Bools | None = None) -> FieldColumn:
+    """Return a block with constant bytes before it, empty where it is not present."""
+    lead = constant(before, len(block.length)).data
+    length = block.length + len(before)
+    return FieldColumn(
+        np.concatenate((lead, block.data), axis=1),
+        length if present is None else np.where(present, length, 0),
+    )

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.columns import TextColumn
-    from pyprof2.reports.perfetto.packets import Writer
-    from pyprof2.reports.perfetto.wire import Ints
+    from pyprof2.reports.perfetto.packets import Ints, Writer
     from pyprof2.store.parts import TableParts
     from pyprof2.store.rank_tables import RankTables
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyprof2.columns import TextColumn
-    from pyprof2.reports.perfetto.packets import Writer
-    from pyprof2.reports.perfetto.wire import Bools, Ints
+    from pyprof2.reports.perfetto.packets import Bools, Ints, Writer
     from pyprof2.store.parts import TableParts
 
 TEXTS: Final = (
