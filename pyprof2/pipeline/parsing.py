@@ -21,7 +21,7 @@ from pyprof2.errors import LeftOutWarning, TraceError, UsageError, is_shortage, 
 from pyprof2.frames import absolute, code_of, is_own_path
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
-from pyprof2.pipeline.allocation import give_memory_back, release_spare
+from pyprof2.pipeline.allocation import give_memory_back
 from pyprof2.pipeline.assemble import assemble, clock_shifts, joined
 from pyprof2.pipeline.captures import find_capture_files, read_templates, same_captures
 from pyprof2.pipeline.compile_logs import add_compiled, find_compile_logs
@@ -426,12 +426,10 @@ def _write_recording(
     ):
         for name, parts in assemble(recording, rank, root, facts, Path(scratch), templates):
             writers.write(name, parts)
-            release_spare()
         close_files()
     nbytes = writers.nbytes
     tables = RankTables(folder, rank, own=True)
     nbytes += write_table(folder, "idle", rank, _idle(tables, root))
-    release_spare()
     # Rows that may be of collectives; most recordings have none.
     found = collective_rows.rows_of_collectives(
         {name: tables.parts(name) for name in ("kernels", "ops", "ranges")},

@@ -9,7 +9,6 @@ from pyprof2.analysis.chunked import InMemory, chunks_of
 from pyprof2.analysis.summaries import ledger, spent, summary, sums, utilization
 from pyprof2.analysis.time import lines, steps
 from pyprof2.analysis.time.step_windows import only_steps, step_windows
-from pyprof2.pipeline.allocation import release_spare
 from pyprof2.store.folder import write_table
 from pyprof2.store.rank_tables import RankTables
 
@@ -31,7 +30,6 @@ def write_results(folder: Path, rank: int) -> None:
     """Write the tables of results of a rank into a store that has its canonical tables."""
     for name, parts in result_tables(RankTables(folder, rank, own=True)):
         write_table(folder, name, rank, parts)
-        release_spare()
 
 
 def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:

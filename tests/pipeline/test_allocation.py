@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import resource
 import numpy as np
-from pyprof2.pipeline.allocation import give_memory_back, release_spare
+from pyprof2.pipeline.allocation import give_memory_back
 
 def faults(megabytes: int) -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -28,36 +28,23 @@ def faults(megabytes: int) -> int:
         np.ones(megabytes << 20, np.uint8)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-def resident() -> int:
-    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
-
 give_memory_back()
 print(faults(8), faults(2))
-before = resident()
-for count in (24, 96):
-    blocks = [np.ones(2 << 20, np.uint8) for _ in range(count)]
-    wall = bytearray(1 << 20)  # behind the blocks: the heap cannot end before it
-    del blocks
-    release_spare()
-    print(resident() - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told what to keep")
-def test_pages_of_small_blocks_are_cleared_once_and_not_many_are_kept() -> None:
+def test_pages_of_small_blocks_are_cleared_once() -> None:
     # NumPy asks for huge pages, of which the system has some or none.
     environment = os.environ | {"NUMPY_MADVISE_HUGEPAGE": "0"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment
     )
 
-    (large, small), *kept = ([int(n) for n in line.split()] for line in done.stdout.splitlines())
+    large, small = map(int, done.stdout.split())
     pages_of_megabyte = 100 * (1 << 20) // 4096
     assert large > 7 * pages_of_megabyte
     assert small < 2 * pages_of_megabyte / 10
-    few, many = (megabytes for (megabytes,) in kept)
-    assert few >= 40
-    assert many < 16
 
 
 def test_parse_takes_nothing_from_the_allocator_of_arrow_s_own(tmp_path: Path) -> None:
