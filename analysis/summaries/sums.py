@@ -455,7 +455,7 @@ def stored_sums(
     ) -> Iterator[pa.Table]:
         return activity_parts(lambda n, stored: chunks_of(tables[n], stored), columns, keep=keep)
 
-    lists = {None: STORED_KEYS, **AXIS_KEYS}
+    lists: dict[str | None, tuple[str, ...]] = {None: STORED_KEYS, **AXIS_KEYS}
     found = _several_sums(read, lists.values(), tables["ops"].row_count, {}, most=most)
     of_axes: dict[Table, list[pa.Table]] = {AXIS_SUMS: [], AXIS_SUM_CALLS: []}
     stored = {SUMS: SUMS.empty(), SUM_CALLS: SUM_CALLS.empty()}

@@ -65,7 +65,7 @@ class RunProfile:
             return None
         found = []
         for rank in ranks:
-            of_rank = sums_stored(*(rank.read(name) for name in names), axis)
+            of_rank = sums_stored(rank.read(names[0]), rank.read(names[1]), axis)
             if of_rank is None:
                 where = self.tables.path / names[0]
                 msg = f"{where}: names rows that do not exist; "
