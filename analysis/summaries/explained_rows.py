@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.verdict import JUDGED
 from pyprof2.analysis.summaries.rows import is_engine
+from pyprof2.columns import short
 from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import GRAPH_NODES, KERNELS, OPS
@@ -76,7 +77,7 @@ class _Index:
     """Which rows have a number, found for many numbers by sorting once."""
 
     def __init__(self, numbers: Int) -> None:
-        self._order = np.argsort(numbers, kind="stable")
+        self._order = short(np.argsort(numbers, kind="stable"))
         self._sorted = numbers[self._order]
 
     def __getitem__(self, number: int) -> Int:
@@ -121,14 +122,16 @@ class OpIds:
         """Read the ids, column by column: together they are many."""
 
         def column(name: str) -> pa.Table:
+            pa.default_memory_pool().release_unused()  # of the column before
             return tables.read("ops", [name]).select([name])
 
-        self.parent, self.forward = (
-            int_column(column(name), name, -1) for name in ("parent_op_id", "forward_op_id")
-        )
+        def numbers(name: str) -> Int:
+            return short(int_column(column(name), name, -1))
+
+        self.parent, self.forward = numbers("parent_op_id"), numbers("forward_op_id")
         self.count = len(self.parent)
         self._names, self._texts = code_column(column("op"), "op")
-        self._signature = int_column(column("signature_id"), "signature_id", -1)
+        self._signature = numbers("signature_id")
         self._signatures = tables.read("signatures", ["signature"])["signature"]
         self._is_inner = has_text(column("cost_status"), "cost_status", ("in_parent",))
         known, self._counts = np.zeros(self.count, bool), np.zeros(self.count, bool)
@@ -216,29 +219,28 @@ class Explained:
         """
         self.ops = OpIds(tables)
         self.devices: list[dict[str, Any]] = tables.read("devices").to_pylist()
-        columns = ["kernel_id", "op_id", "cost_op_id", "cost_call_id"]
-        ids = {name: tables.read(name, columns) for name in _GPU}
-        self._counts = {name: table.num_rows for name, table in ids.items()}
-        self.has_gpu = any(self._counts.values())
-        self._by_id = {name: _Index(int_column(ids[name], "kernel_id", -1)) for name in _GPU}
-        self._op_of = {name: int_column(ids[name], "op_id", -1) for name in _GPU}
-        self._by_owner = _Index(int_column(ids["kernels"], "cost_op_id", -1))
-        self._call_of = int_column(ids["kernels"], "cost_call_id", -1)
+
+        def numbers(name: str, column: str) -> Int:
+            return short(int_column(tables.read(name, [column]), column, -1))
+
+        self._id_of = {name: numbers(name, "kernel_id") for name in _GPU}
+        self.has_gpu = any(map(len, self._id_of.values()))
+        self._by_id = {name: _Index(each) for name, each in self._id_of.items()}
+        self._op_of = {name: numbers(name, "op_id") for name in _GPU}
+        self._by_owner = _Index(numbers("kernels", "cost_op_id"))
+        self._call_of = numbers("kernels", "cost_call_id")
         self._by_call = _Index(self._call_of)
         self._places = {reference: self._find(reference) for reference in references}
-        self._kernel_ids = {
-            place: self._kernel_id(tables, place) for place in self._places.values()
-        }
+        self._kernel_ids = {place: self._kernel_id(place) for place in self._places.values()}
         parts = tables.read("kernel_parts")
         wanted = pa.array(list(self._kernel_ids.values()), pa.int64())
         self._parts = parts.filter(pc.is_in(parts["kernel_id"], wanted))
         self._read(tables)
 
-    def _kernel_id(self, tables: Tables, place: RowPlace) -> int:
+    def _kernel_id(self, place: RowPlace) -> int:
         """Return the number of the row of the profile at a place, -1 for none."""
         if place.table is not None:
-            found: int = tables.read(place.table, ["kernel_id"])["kernel_id"][place.row].as_py()
-            return found
+            return int(self._id_of[place.table][place.row])
         row = np.searchsorted(self.ops.calls, place.op or 0)
         is_row = not self.has_gpu and row < len(self.ops.calls)
         return int(row) if is_row and self.ops.calls[row] == place.op else -1
@@ -276,7 +278,7 @@ class Explained:
                 for row in self._by_id[name][number].tolist()[:1]:
                     op = int(self._op_of[name][row])
                     return RowPlace(name, row, op if op >= 0 else None)
-            raise _absent(reference, sum(self._counts.values()))
+            raise _absent(reference, sum(map(len, self._id_of.values())))
         ops = self.ops.calls if kind == "kernel" else range(self.ops.count)
         if number >= len(ops):
             raise _absent(reference, len(ops))

@@ -10,17 +10,14 @@ there would be too many.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
-from pyprof2.analysis.linking.stacks import stack_texts
 from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
 from pyprof2.analysis.summaries.profile_columns import (
     COPY_CATEGORIES,
@@ -33,10 +30,17 @@ from pyprof2.analysis.summaries.profile_columns import (
 )
 from pyprof2.analysis.summaries.rows import activity_parts, are_helpers, has_least, least_times
 from pyprof2.analysis.summaries.sets import Sets, distinct_sets
+from pyprof2.analysis.summaries.sum_tables import (
+    ALWAYS,
+    AXIS_KEYS,
+    EXTREMES,
+    STORED_KEYS,
+    call_table,
+    sum_table,
+)
 from pyprof2.columns import combine_keys, merge_texts, sorted_distinct, text_array, values_of
 from pyprof2.recording import TextCodes, code_column, has_text, int_column
 from pyprof2.result_tables import AXIS_SUM_CALLS, AXIS_SUMS, SUM_CALLS, SUMS
-from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,16 +61,6 @@ if TYPE_CHECKING:
             """Give of each part the rows that `keep` leaves."""
 
 
-_ALWAYS: Final = ("tensor_core_missed", "roofline_flag")
-STORED_KEYS: Final = (
-    *(column.name for column in SUMS.columns if column.type == TEXT), "stream",
-)  # fmt: skip
-"""The keys of what is stored, beside the rank."""
-AXIS_KEYS: Final = {
-    "step": ("step",),
-    "launch": ("stack_id", "grid", "block", "registers", "shared_bytes", "tensor_core", "span"),
-}  # fmt: skip
-"""The keys of what is stored along other axes, by what `axis_sums` calls them."""
 MOST: Final = 1 << 14
 """With more rows they are not stored: to add them up would take as long as the kernels do."""
 
@@ -76,11 +70,6 @@ _NEEDED: Final = (
     "roofline_pct", "tensor_core", "tensor_core_eligible",
 )  # fmt: skip
 _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
-_EXTREMES: Final = ("min_ns", "max_ns")
-_OF_KERNELS: Final = ("kernel_count", "known_kernel_count")
-_STORED_SUMS: Final = tuple(
-    name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helped_rows", *_EXTREMES)
-)
 _FAR: Final = np.iinfo(np.int64).max
 _BITS: Final = 31
 _LOW: Final = (1 << _BITS) - 1
@@ -122,7 +111,7 @@ def _several_sums(
     """
     read = _with_sets(read)
     columns = [
-        [name for name in dict.fromkeys((*keys, *_ALWAYS)) if name != "rank"] for keys in lists
+        [name for name in dict.fromkeys((*keys, *ALWAYS)) if name != "rank"] for keys in lists
     ]
     codes = _Codes(dict.fromkeys(name for names in columns for name in names))
     keyed = {*codes.known, *columns_of(selection)}
@@ -354,7 +343,7 @@ class _Rows:
         } | {"rank": Key(np.zeros(len(codes), np.int64), [rank], is_text=False)}
         pairs = np.concatenate(self._calls)
         calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
-        columns = self._sums | dict(zip(_EXTREMES, self._extremes, strict=True))
+        columns = self._sums | dict(zip(EXTREMES, self._extremes, strict=True))
         # The sets of rows that helpers belong to, the first of which is empty.
         row = np.array([self.numbers.get((*each, 0), -1) for each in self._work], np.int64)
         helped = Sets(np.r_[0, self._sets.first], row[self._sets.rows])
@@ -455,109 +444,22 @@ def stored_sums(
     ) -> Iterator[pa.Table]:
         return activity_parts(lambda n, stored: chunks_of(tables[n], stored), columns, keep=keep)
 
-    lists = {None: STORED_KEYS, **AXIS_KEYS}
-    found = _several_sums(read, lists.values(), tables["ops"].row_count, {}, most=most)
+    axes: list[str | None] = [None, *AXIS_KEYS]
+    lists = [STORED_KEYS, *AXIS_KEYS.values()]
+    found = _several_sums(read, lists, tables["ops"].row_count, {}, most=most)
     of_axes: dict[Table, list[pa.Table]] = {AXIS_SUMS: [], AXIS_SUM_CALLS: []}
     stored = {SUMS: SUMS.empty(), SUM_CALLS: SUM_CALLS.empty()}
-    for axis, rows in zip(lists, found, strict=True):
+    for axis, rows in zip(axes, found, strict=True):
         if rows.is_too_long:
             continue
         made = rows.sums(rank)
         if not len(made.helps) or any(each.dtype == object for each in made.columns.values()):
             continue
         if axis is None:
-            stored = {SUMS: _sum_table(made, SUMS), SUM_CALLS: _call_table(made, rank, SUM_CALLS)}
+            stored = {SUMS: sum_table(made, SUMS), SUM_CALLS: call_table(made, rank, SUM_CALLS)}
         else:
-            of_axes[AXIS_SUMS].append(_sum_table(made, AXIS_SUMS, axis))
-            of_axes[AXIS_SUM_CALLS].append(_call_table(made, rank, AXIS_SUM_CALLS, axis))
+            of_axes[AXIS_SUMS].append(sum_table(made, AXIS_SUMS, axis))
+            of_axes[AXIS_SUM_CALLS].append(call_table(made, rank, AXIS_SUM_CALLS, axis))
     for table, parts in of_axes.items():
         stored[table] = pa.concat_tables([table.empty(), *parts]).unify_dictionaries()
     return {table.name: rows for table, rows in stored.items()}
-
-
-def _sum_table(sums: Sums, table: Table, axis: str | None = None) -> pa.Table:
-    """Return sums as one of the tables of them."""
-    keys = {name: key for name, key in sums.keys.items() if name in table.names}
-    columns: dict[str, Any] = {
-        name: text_array((key.codes, key.domain))
-        if key.is_text
-        else pa.array([None if c < 0 else key.domain[c] for c in key.codes.tolist()], pa.int64())
-        for name, key in keys.items()
-    }
-    columns["helped_rows"] = _lists(sums.helped, sums.helps)
-    columns |= {name: each for name, each in sums.columns.items() if name in table.names}
-    return table.conform(_with_axis(columns, axis, len(sums.helps)))
-
-
-def _call_table(sums: Sums, rank: int, table: Table, axis: str | None = None) -> pa.Table:
-    """Return the op calls of sums as one of the tables of them."""
-    count = len(sums.op_calls)
-    rows = _lists(sums.calls, np.arange(count))
-    columns = {"rank": np.full(count, rank), "rows": rows, "op_calls": sums.op_calls}
-    return table.conform(_with_axis(columns, axis, count))
-
-
-def _with_axis(columns: Mapping[str, Any], axis: str | None, count: int) -> pa.Table:
-    named = {} if axis is None else {"axis": text_array((np.zeros(count, np.int64), [axis]))}
-    return pa.table({**columns, **named})
-
-
-def _lists(sets: Sets, which: Int) -> pa.Array:
-    """Return a column of sets, null for -1."""
-    members = [part.tolist() for part in np.split(sets.rows, sets.first[1:-1])]
-    return pa.array(
-        [None if at < 0 else members[at] for at in which.tolist()], pa.list_(pa.int64())
-    )
-
-
-def sums_stored(sums: pa.Table, calls: pa.Table, axis: str | None = None) -> Sums | None:
-    """Return the sums that tables `sums` and `sum_calls` of a rank hold.
-
-    With an axis, one of `AXIS_KEYS`, those that `axis_sums` and `axis_sum_calls` hold of it. None
-    where they name rows that do not exist: a store may come from anywhere.
-    """
-    named = STORED_KEYS
-    if axis is not None:
-        named = (*AXIS_KEYS[axis], *_ALWAYS)
-        sums, calls = (
-            each.filter(pa.array(has_text(each, "axis", (axis,)))) for each in (sums, calls)
-        )
-    helped, sets = (_sets(table[name]) for table, name in ((sums, "helped_rows"), (calls, "rows")))
-    count = sums.num_rows
-    if helped is None or sets is None or calls["rows"].null_count:
-        return None
-    if any(((each.rows < 0) | (each.rows >= count)).any() for each in (helped, sets)):
-        return None
-    columns = {name: sums[name].to_numpy() for name in (*_STORED_SUMS, *_EXTREMES)}
-    keys = {name: Key.of(sums, name) for name in ("rank", *named)}
-    if axis is None:
-        kernel = keys["category"].where(lambda text: text not in COPY_CATEGORIES, null=True)
-        columns |= {
-            "kernel_count": columns["count"] * kernel,
-            "known_kernel_count": columns["known_flops_count"] * kernel,
-        }
-    else:
-        columns |= {name: sums[name].to_numpy() for name in _OF_KERNELS}
-    helps = np.where(sums["helped_rows"].is_valid().to_numpy(), np.arange(count), -1)
-    op_calls = calls["op_calls"].to_numpy()
-    return Sums(keys, columns, sets, op_calls, helps, helped, np.arange(count))
-
-
-def with_stacks(sums: Sums, stacks: pa.Table) -> Sums:
-    """Return sums with column `stack`: the text of the `stack_id` of each row.
-
-    Args:
-        sums: of axis `launch`.
-        stacks: the table of that name.
-    """
-    key = sums.keys["stack_id"]
-    ids = pa.table({"stack_id": pa.array([*key.domain, None], pa.int64())})
-    texts = Key.of(pa.table({"stack": text_array(stack_texts(ids, stacks))}), "stack")
-    return replace(sums, keys={**sums.keys, "stack": texts._replace(codes=texts.codes[key.codes])})
-
-
-def _sets(column: pa.ChunkedArray) -> Sets | None:
-    """Return lists of rows as sets, null as an empty one; None where a row is null."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    rows = pc.list_flatten(column)
-    return None if rows.null_count else Sets(np.r_[0, np.cumsum(lengths)], rows.to_numpy())

@@ -145,7 +145,8 @@ def _merged(track: Int, start: Int, end: Int, busy: Int, begin: int, size: int) 
     same = (track[1:] == track[:-1]) & (unit[1:] == unit[:-1]) & ~apart[1:] & ~apart[:-1]
     first = np.flatnonzero(np.r_[True, ~same])
     group = np.cumsum(np.r_[True, ~same]) - 1
-    by_length = np.lexsort((-length, group))
+    longest = np.flatnonzero(length == np.maximum.reduceat(length, first)[group])
+    longest = longest[np.diff(group[longest], prepend=-1) > 0]  # of equals the first
     last, total = np.maximum.reduceat(end, first), np.add.reduceat(busy, first)
     count = np.diff(np.r_[first, len(track)])
-    return MergedSlices(track[first], start[first], last, by_length[first], count, total)
+    return MergedSlices(track[first], start[first], last, longest, count, total)

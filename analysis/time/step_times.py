@@ -1,4 +1,4 @@
-"""How long steps take: median and quartiles, and which steps took unusually long or short."""
+"""How long steps take, which took unusually long or short, and how well devices were used."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from itertools import groupby
 from math import comb
 from operator import itemgetter
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
     import pyarrow as pa
@@ -20,6 +20,8 @@ _MADS: Final = 3 * 1.4826
 """Three standard deviations of normal data, in median absolute deviations."""
 _LEAST_SHARE: Final = 0.02
 _SURE: Final = 0.95
+SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
+"""How well devices were used: columns of tables `steps` and `device_use`."""
 
 
 class TimedStep(NamedTuple):
@@ -125,3 +127,32 @@ def median_step(windows: Iterable[TimedStep], rank: int) -> TimedStep:
     own = [window for window in windows if window.rank == rank]
     middle = median(window.dur_ns for window in own)
     return min(own, key=lambda window: (abs(window.dur_ns - middle), window.start_ns))
+
+
+def mean_shares(rows: Sequence[Mapping[str, Any]], length: str) -> dict[str, float | None]:
+    """Return the shares of devices over all rows, null where one of them does not know its own.
+
+    Each counts with what it is a share of: occupancy, which is one of kernels, with the time in
+    which a kernel ran, so that a row without any has no part in it.
+
+    Args:
+        rows: of the table `steps`, or of `device_use`; null as None.
+        length: the column of their lengths.
+    """
+    utilization, efficiency, occupancy = SHARES
+    whole = [row[length] for row in rows]
+    ran = [row[length] * (row[utilization] or 0.0) for row in rows]
+    shares = ((utilization, whole), (efficiency, whole), (occupancy, ran))
+    return {name: _mean([row[name] for row in rows], weights) for name, weights in shares}
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Return the weighted mean, None where one that has a weight is not known, or none has one."""
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if weight]
+    total = sum(weight for _, weight in pairs)
+    found = 0.0
+    for value, weight in pairs:
+        if value is None:
+            return None
+        found += value * weight
+    return found / total if total else None

@@ -17,13 +17,14 @@ import pyarrow as pa
 from pyprof2.analysis.chunked import ENDLESS, chunks_of, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.recordings import extents, recording_at
+from pyprof2.analysis.time.step_times import SHARES
 from pyprof2.analysis.time.step_windows import StepWindows, step_ranges
 from pyprof2.columns import int_array, sorted_distinct
 from pyprof2.recording import has_text, int_column
 from pyprof2.result_tables import DEVICE_USE, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import TypeAlias
 
     from numpy.typing import NDArray
@@ -63,8 +64,6 @@ _TIMES: Final = (
     *STATES, "copy_overlap_ns", "busy_kernels_ns", "sm_unknown", "occupancy_unknown",
 )  # fmt: skip
 """The times that are added up; the last ones of kernels of which something is unknown."""
-
-SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 
 
 class DeviceWork(NamedTuple):
@@ -431,32 +430,3 @@ def use_pct(use: Use, length: Int) -> dict[str, pa.Array]:
         name: pa.array(100 * part / np.where(known, whole, 1), mask=~known)
         for name, (part, whole, known) in zip(SHARES, shares, strict=True)
     }
-
-
-def mean_shares(rows: Sequence[Mapping[str, Any]], length: str) -> dict[str, float | None]:
-    """Return the shares of devices over all rows, null where one of them does not know its own.
-
-    Each counts with what it is a share of: occupancy, which is one of kernels, with the time in
-    which a kernel ran, so that a row without any has no part in it.
-
-    Args:
-        rows: of the table `steps`, or of `device_use`; null as None.
-        length: the column of their lengths.
-    """
-    utilization, efficiency, occupancy = SHARES
-    whole = [row[length] for row in rows]
-    ran = [row[length] * (row[utilization] or 0.0) for row in rows]
-    shares = ((utilization, whole), (efficiency, whole), (occupancy, ran))
-    return {name: _mean([row[name] for row in rows], weights) for name, weights in shares}
-
-
-def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Return the weighted mean, None where one that has a weight is not known, or none has one."""
-    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if weight]
-    total = sum(weight for _, weight in pairs)
-    found = 0.0
-    for value, weight in pairs:
-        if value is None:
-            return None
-        found += value * weight
-    return found / total if total else None

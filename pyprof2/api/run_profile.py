@@ -46,7 +46,7 @@ class RunProfile:
 
     def _stored_along(self, keys: Collection[str]) -> Sums | None:
         """Return the sums of the store that have all these keys."""
-        from pyprof2.analysis.summaries.sums import AXIS_KEYS
+        from pyprof2.analysis.summaries.sum_tables import AXIS_KEYS
 
         if self.stored_sums is None or self.stored_sums.keys.keys() >= {*keys}:
             return self.stored_sums
@@ -57,7 +57,7 @@ class RunProfile:
     def _stored(self, axis: str | None = None, *, with_stack: bool = False) -> Sums | None:
         """Return the sums of the store that have the usual keys, or those of an axis of others."""
         from pyprof2.analysis.summaries.profile import Sums
-        from pyprof2.analysis.summaries.sums import sums_stored, with_stacks
+        from pyprof2.analysis.summaries.sum_tables import sums_stored, with_stacks
 
         names = ("sums", "sum_calls") if axis is None else ("axis_sums", "axis_sum_calls")
         ranks = [rank for rank, totals in self.tables.counted if totals.has_gpu]
@@ -65,7 +65,7 @@ class RunProfile:
             return None
         found = []
         for rank in ranks:
-            of_rank = sums_stored(*(rank.read(name) for name in names), axis)
+            of_rank = sums_stored(rank.read(names[0]), rank.read(names[1]), axis)
             if of_rank is None:
                 where = self.tables.path / names[0]
                 msg = f"{where}: names rows that do not exist; "

@@ -128,7 +128,7 @@ class RunTables:
     def steps(self) -> list[dict[str, Any]]:
         """The rows of table `steps` that the heading is made of."""
         from pyprof2.analysis.summaries.spent import OF_STEPS
-        from pyprof2.analysis.time.steps import SHARES
+        from pyprof2.analysis.time.step_times import SHARES
 
         table = read_table(self.path, "steps", [*OF_STEPS, *SHARES])
         rows: list[dict[str, Any]] = table.to_pylist()

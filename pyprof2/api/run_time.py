@@ -175,7 +175,7 @@ class RunTime:
     @cached_property
     def device_shares(self) -> dict[str, float | None]:
         """GPU utilization, SM efficiency and occupancy over all steps."""
-        from pyprof2.analysis.time.steps import mean_shares
+        from pyprof2.analysis.time.step_times import mean_shares
 
         if self.tables.steps:
             return mean_shares(self.tables.steps, "dur_ns")

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.time.step_times import (
+    SHARES,
     OddStep,
     TimedStep,
     median_interval,
@@ -15,7 +16,6 @@ from pyprof2.analysis.time.step_times import (
     step_times,
     timed_steps,
 )
-from pyprof2.analysis.time.steps import SHARES
 from pyprof2.reports.heading import share_text
 from pyprof2.units import counted, format_rate, format_time
 

@@ -11,7 +11,7 @@ import pytest
 from pyprof2.analysis.summaries.profile import select
 from pyprof2.analysis.summaries.spent import Spent
 from pyprof2.analysis.summaries.utilization import COLUMNS
-from pyprof2.analysis.time.steps import SHARES
+from pyprof2.analysis.time.step_times import SHARES
 from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS

@@ -124,7 +124,13 @@ def test_real_traces_print_the_same_with_and_without_sums(
 
 
 def test_no_kernel_is_read_for_what_is_stored(invoke: Invoke, store: Path) -> None:
-    shown = ([], ["--by", "layer"], ["--by", "step", "--csv"], ["--by", "stack"], ["--by", "grid"])
+    shown: list[list[str]] = [
+        [],
+        ["--by", "layer"],
+        ["--by", "step", "--csv"],
+        ["--by", "stack"],
+        ["--by", "grid"],
+    ]
     wanted = [invoke("prof", store, *options) for options in shown]
     for name in ("kernels", "copies", "idle", "ops", "launches", "ranges", "signatures"):
         shutil.rmtree(store / name)

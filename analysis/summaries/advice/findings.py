@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.units import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.summaries.advice.facts import RankFacts
@@ -45,7 +46,7 @@ class RuleFinding:
     lo_ns: int | None = None
     expected_ns: int | None = None
     limit: str | None = None
-    evidence: Mapping[str, Iterable[int]] = field(default_factory=dict)
+    evidence: Mapping[str, Collection[int]] = field(default_factory=dict)
     source: str | None = None
     status: str = FIRES
     needs: str | None = None
@@ -102,14 +103,14 @@ class Rule:
         return self.on in (BOTH, CPU if facts.is_cpu else DEVICE)
 
 
-def evidence_text(evidence: Mapping[str, Iterable[int]]) -> str | None:
+def evidence_text(evidence: Mapping[str, Collection[int]]) -> str | None:
     """Return ids of rows as text: the first ones, and how many there are more."""
     parts = []
     for table, rows in evidence.items():
-        ids = [str(int(each)) for each in rows]
-        more = len(ids) - _ROWS_NAMED
-        named = ",".join(ids[:_ROWS_NAMED])
-        parts += [f"{table}:{named}" + (f" (+{more})" if more > 0 else "")] if ids else []
+        # There may be as many as there are kernels.
+        named = ",".join(str(int(each)) for each in islice(rows, _ROWS_NAMED))
+        more = len(rows) - _ROWS_NAMED
+        parts += [f"{table}:{named}" + (f" (+{more})" if more > 0 else "")] if named else []
     return "; ".join(parts) or None
 
 

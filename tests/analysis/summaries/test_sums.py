@@ -18,7 +18,8 @@ from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.summaries.profile import Sums, select
 from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMARY_COLUMNS, UNSTORED
 from pyprof2.analysis.summaries.rows import activity_parts
-from pyprof2.analysis.summaries.sums import stored_sums, sums_of_rank, sums_stored
+from pyprof2.analysis.summaries.sum_tables import sums_stored
+from pyprof2.analysis.summaries.sums import stored_sums, sums_of_rank
 from pyprof2.columns import as_pandas
 from pyprof2.reports.cells import in_order, listed
 from tests.builders import canonical, chunked

@@ -13,16 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyprof2
+from pyprof2.analysis.time.step_times import SHARES, mean_shares
 from pyprof2.analysis.time.step_windows import step_windows
 from pyprof2.analysis.time.steps import (
     COMM,
     COMPUTE,
     COPY,
-    SHARES,
     STATES,
     DeviceUse,
     DeviceWork,
-    mean_shares,
     steps_and_use,
     use_pct,
 )
