@@ -137,7 +137,9 @@ class _Frame(property):
 
     if TYPE_CHECKING:
 
-        def __get__(self, run: Any, owner: type | None = None, /) -> pd.DataFrame:
+        def __get__(  # type: ignore[override]  # a property says Any
+            self, run: Any, owner: type | None = None, /
+        ) -> pd.DataFrame:
             """Return the table."""
 
 
