@@ -53,6 +53,13 @@ _key_excluded: Final[Callable[[Any], bool]] = _C._dispatch_tls_is_dispatch_key_e
 inside_transform: Final[Callable[[], object]] = _C._functorch.peek_interpreter_stack
 """The innermost transform of torch.func that an op is broken up by; None outside of them."""
 
+
+def inside_vmap() -> bool:
+    """Return whether a vmap is among the transforms of torch.func that an op is broken up by."""
+    stack = _C._functorch.get_interpreter_stack() or ()
+    return any(each.key() == _C._functorch.TransformType.Vmap for each in stack)
+
+
 without_torch_function = _C.DisableTorchFunction
 """Context in which neither modes nor subclasses override what is called from Python."""
 

@@ -43,6 +43,7 @@ from pyprof2.nvtx.internals import (
     ENGINE_RUN,
     FUNCTION_APPLY,
     compiled_codes,
+    inside_vmap,
     is_compiled_graph,
     without_torch_function,
 )
@@ -381,6 +382,10 @@ class Asked:
         layer = self._forwards.get(forward, self._catalog.unknown).layer
         scope = self._catalog.scope(Marker("layer", recompute=True, **layer._asdict()))
         return self.number_of(scope)
+
+    def is_batched(self) -> bool:
+        """Return whether a vmap is around the call: the innermost transform, or one further out."""
+        return inside_vmap()
 
     def record(self, text: str) -> tuple[int, int | str | None, bool] | None:
         """Return what a range of torch.profiler is that the program opens; None: nothing is marked.

@@ -268,6 +268,7 @@ struct Site {
 struct OpInfo {
   uint64_t number; // no other one has it
   std::string name, overload;
+  size_t arguments = SIZE_MAX; // how many it has
   bool is_composite = false, is_collective = false;
   DispatchKeySet autocast; // keys for which it casts its arguments, and calls itself
   bool makes_nodes = true; // as far as is known
@@ -786,6 +787,7 @@ OpInfo* info_of(Thread& s, const at::RecordFunction& fn) {
     if (full->name == std::string("aten::") + each) found->makes_nodes = false;
   auto op = c10::Dispatcher::singleton().findSchema(*full);
   if (op) {
+    found->arguments = op->schema().arguments().size();
     found->is_composite = op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
     for (DispatchKey key : {DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
                             DispatchKey::AutocastXPU, DispatchKey::AutocastMPS,
@@ -793,6 +795,12 @@ OpInfo* info_of(Thread& s, const at::RecordFunction& fn) {
       if (op->hasKernelForDispatchKey(key)) found->autocast = found->autocast.add(key);
   }
   return found.get();
+}
+
+/* Return the arguments of a call; some callers give all of a stack, which these end. */
+c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& fn, const OpInfo& op) {
+  auto all = fn.inputs();
+  return all.size() > op.arguments ? all.slice(all.size() - op.arguments) : all;
 }
 
 /* Keys under which an op takes itself apart, or has something else done: its parts are marked. */
@@ -814,9 +822,7 @@ struct Inputs {
   void add(const c10::IValue& value) {
     if (value.isTensor())
       add(value.toTensor());
-    else if (value.isTensorList())
-      for (const at::Tensor& each : value.toTensorList()) add(each);
-    else if (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList())
+    else if (value.isList())
       for (const c10::IValue& each : value.toListRef())
         if (each.isTensor()) add(each.toTensor());
   }
@@ -827,17 +833,20 @@ bool is_plain(const at::Tensor& tensor) {
   return !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch() && !tensor.is_nested();
 }
 
+uint64_t hash_all(c10::IntArrayRef numbers) {
+  uint64_t hash = numbers.size();
+  for (int64_t number : numbers) hash = (hash + (uint64_t)number) * 0x9E3779B97F4A7C15ull;
+  return hash ^ (hash >> 32);
+}
+
 uint64_t hash_tensor(uint64_t hash, const at::Tensor& tensor) {
   if (!tensor.defined()) return mix(hash, 1);
+  auto device = tensor.device();
   hash = mix(hash, 2 + ((uint64_t)tensor.scalar_type() << 8) + ((uint64_t)tensor.layout() << 16) +
-                       ((uint64_t)tensor.device().type() << 24) +
-                       ((uint64_t)(uint8_t)tensor.device().index() << 32));
+                       ((uint64_t)device.type() << 24) + ((uint64_t)(uint8_t)device.index() << 32));
   if (!is_plain(tensor)) return mix(hash, 3);
-  auto sizes = tensor.sizes();
-  hash = mix(hash, sizes.size());
-  for (int64_t size : sizes) hash = mix(hash, (uint64_t)size);
-  if (tensor.layout() == c10::kStrided && !tensor.is_contiguous())
-    for (int64_t stride : tensor.strides()) hash = mix(hash, (uint64_t)stride);
+  hash = mix(hash, hash_all(tensor.sizes()));
+  if (tensor.layout() == c10::kStrided && !tensor.is_contiguous()) hash = mix(hash, hash_all(tensor.strides()));
   return hash;
 }
 
@@ -845,12 +854,13 @@ uint64_t hash_tensor(uint64_t hash, const at::Tensor& tensor) {
 uint64_t hash_value(uint64_t hash, const c10::IValue& value, bool by_type) {
   if (value.isTensor()) return hash_tensor(hash, value.toTensor());
   if (value.isNone()) return mix(hash, 5);
-  if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorList()) hash = hash_tensor(hash, each);
-    return mix(hash, 6);
+  if (value.isList()) {
+    if (by_type && value.isIntList()) return mix(hash, 18);
+    for (const c10::IValue& each : value.toListRef()) hash = hash_value(hash, each, by_type);
+    return mix(hash, 19);
   }
-  if (by_type && !value.isList()) return mix(hash, 7 + value.isDouble() + 2 * value.isInt());
-  if (value.isInt()) return mix(mix(hash, 11), (uint64_t)value.toInt());
+  if (by_type) return mix(hash, 7 + value.isDouble() + 2 * value.isInt());
+  if (value.isInt()) return mix(hash ^ 11, (uint64_t)value.toInt());
   if (value.isBool()) return mix(hash, 12 + value.toBool());
   if (value.isDouble()) {
     double number = value.toDouble();
@@ -863,15 +873,6 @@ uint64_t hash_value(uint64_t hash, const c10::IValue& value, bool by_type) {
   if (value.isDevice()) {
     auto device = value.toDevice();
     return mix(mix(hash, 17), ((uint64_t)device.type() << 8) + (uint8_t)device.index());
-  }
-  if (value.isIntList()) {
-    if (!by_type)
-      for (int64_t each : value.toIntList()) hash = mix(hash, (uint64_t)each);
-    return mix(hash, 18);
-  }
-  if (value.isList()) {
-    for (const c10::IValue& each : value.toListRef()) hash = hash_value(hash, each, by_type);
-    return mix(hash, 19);
   }
   return mix(hash, 20);
 }
@@ -950,9 +951,9 @@ PyObject* tell(const c10::IValue& value) {
   return Py_NewRef(Py_Ellipsis);
 }
 
-Held tell_all(const at::RecordFunction& fn) {
+Held tell_all(const at::RecordFunction& fn, const OpInfo& op) {
   PyObject* made = PyList_New(0);
-  for (const c10::IValue& value : fn.inputs()) {
+  for (const c10::IValue& value : inputs_of(fn, op)) {
     Held told(tell(value));
     PyErr_Clear();
     PyList_Append(made, told ? told.get() : Py_Ellipsis);
@@ -987,12 +988,12 @@ Site& site_of(Thread& s, const OpInfo& op, Way way, uint32_t where, uint32_t pla
 uint64_t key_of(const Site& site, const OpInfo& op, const at::RecordFunction& fn) {
   uint64_t key = mix(site.number, 2);
   if (!(g.flags & kShapes)) { // the device is all that its text says of them
-    for (const c10::IValue& value : fn.inputs())
+    for (const c10::IValue& value : inputs_of(fn, op))
       if (value.isTensor() && value.toTensor().defined())
         return mix(key, (uint64_t)value.toTensor().device().type() * 256 + (uint8_t)value.toTensor().device().index());
   }
   uint64_t bit = 1;
-  for (const c10::IValue& value : fn.inputs()) {
+  for (const c10::IValue& value : inputs_of(fn, op)) {
     key = op.is_collective && value.isObject() ? mix(key, (uint64_t)group_of(value, nullptr))
                                               : hash_value(key, value, (site.varying & bit) != 0);
     bit = bit << 1 ? bit << 1 : bit;
@@ -1005,7 +1006,7 @@ const Message& new_message(Thread& s, Site& site, const OpInfo& op, const at::Re
                            uint64_t key) {
   Python python;
   s.busy = true;
-  Held inputs = tell_all(fn);
+  Held inputs = tell_all(fn, op);
   Held told = ask("message", "(IO)", site.number, inputs.get());
   PyObject* message = nullptr;
   int is_lasting = 0;
@@ -1038,7 +1039,6 @@ std::shared_ptr<Nodes> nodes_of(uint64_t thread, int64_t* base) {
 /* Go into a node: find out what it belongs to. */
 void begin_node(Thread& s, uint64_t number, uint64_t thread) {
   s.in_node = true;
-  s.unsure = false;
   if (number == UINT64_MAX) { // it adds up a gradient of what ran before
     s.node = s.last;
     s.node.accumulates = true;
@@ -1052,6 +1052,15 @@ void begin_node(Thread& s, uint64_t number, uint64_t thread) {
   s.node = Node{};
   if (s.home && s.home->session == s.session) s.home->find((int64_t)number, &s.node.forward, &s.node.payload);
   s.last = s.node;
+}
+
+/* Find out what runs around a call, where that began before ops were marked. */
+void look_around(Thread& s) {
+  int task = torch::autograd::get_current_graph_task_id();
+  s.unsure = task != -1;
+  s.in_node = false;
+  auto node = task == -1 || task == s.task ? nullptr : torch::autograd::get_current_node();
+  if (node) begin_node(s, node->sequence_nr(), node->thread_id());
 }
 
 bool is_traced() { // a compiler or an exporter only thinks of running it
@@ -1159,10 +1168,25 @@ void begin_range(Thread& s, const at::RecordFunction& fn) {
   if (!node) return;
   Open open{&fn};
   open.is_node = true;
-  open.was_in_node = s.in_node;
+  open.was_in_node = s.in_node && !s.unsure;
   open.outer = s.node;
   begin_node(s, node->sequence_nr(), node->thread_id());
   s.open.push_back(open);
+}
+
+/* Return the payload of an op that is open around the one that begins, and made a node for it: under
+   a transform or a subclass the node is made before anything is marked. */
+int64_t payload_around(Thread& s, int64_t next) {
+  for (size_t at = s.open.size() - 1; at--;) {
+    Open& outer = s.open[at];
+    uint32_t forward;
+    int64_t payload;
+    if (outer.is_node) return kNoNumber;
+    if (!outer.fills || next <= outer.first || outer.payload != kNoNumber || s.nodes->find(outer.first, &forward, &payload))
+      continue; // it made none, its part has it, or it is one of the parts'
+    return outer.payload = s.payload_base + outer.first;
+  }
+  return kNoNumber;
 }
 
 void begin_marked(Thread& s, const at::RecordFunction& fn, OpInfo& op, const Inputs& inputs, Open& open) {
@@ -1189,7 +1213,7 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, OpInfo& op, const Inp
   if (!is_forward) {
     payload = s.node.payload;
   } else if (with_grad) {
-    payload = open.payload;
+    payload = makes_nodes ? open.payload : payload_around(s, next);
   } else {
     note_function(s, next);
     if (s.function != kNoNumber) {
@@ -1204,6 +1228,20 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, OpInfo& op, const Inp
   if (!message->is_set) return;
   open.is_marked = true;
   push_message(*message, payload);
+}
+
+/* Return whether an op has parts that are marked in its place. A transform other than vmap hands it
+   on without a call. */
+bool is_taken_apart(Thread& s, const OpInfo& op, DispatchKeySet keys) {
+  keys = keys & (kWrappers | op.autocast);
+  if (keys.empty()) return false;
+  if (keys.has_any(op.autocast | DispatchKeySet({DispatchKey::Python, DispatchKey::FuncTorchBatched}))) return true;
+  if (!PyGILState_GetThisThreadState()) return true;
+  Python python;
+  s.busy = true;
+  Held told = ask("is_batched", nullptr);
+  s.busy = false;
+  return !told || PyObject_IsTrue(told.get());
 }
 
 void begin_op(Thread& s, const at::RecordFunction& fn, OpInfo& op) {
@@ -1221,10 +1259,10 @@ void begin_op(Thread& s, const at::RecordFunction& fn, OpInfo& op) {
     return;
   }
   Inputs inputs;
-  for (const c10::IValue& value : fn.inputs()) inputs.add(value);
+  for (const c10::IValue& value : inputs_of(fn, op)) inputs.add(value);
   auto local = c10::impl::tls_local_dispatch_key_set();
   DispatchKeySet keys = (inputs.keys | local.included_) - local.excluded_;
-  if (keys.has_any(kWrappers) || keys.has_any(op.autocast)) {
+  if (is_taken_apart(s, op, keys)) {
     if (!s.in_node && at::GradMode::is_enabled() && inputs.requires_grad) {
       open.fills = true; // what its parts leave
       open.first = (int64_t)at::sequence_number::peek();
@@ -1262,10 +1300,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
       break;
     default:
       if (s.leaf) break; // inside an op that is marked, or is not to be
-      if (s.unsure) {
-        s.unsure = torch::autograd::get_current_graph_task_id() != -1;
-        if (s.unsure && fn.operator_name()) break;
-      }
+      if (s.unsure && s.open.empty()) look_around(s);
       if (OpInfo* op = info_of(s, fn))
         begin_op(s, fn, *op);
       else

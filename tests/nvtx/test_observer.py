@@ -24,8 +24,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pyprof2.nvtx import observers
+from pyprof2.nvtx import annotation, observers
 from pyprof2.nvtx.annotation import shutdown, start
+from pyprof2.nvtx.observed import Asked
 from pyprof2.nvtx.options import Options
 from tests.nvtx.oracle import Expected, Oracle, knows_op, names_agree
 from tests.nvtx.recorder import Recorder
@@ -193,6 +194,97 @@ def test_backward_knows_forward_of_other_threads(monkeypatch: pytest.MonkeyPatch
     assert len(backward) > 30
     assert wrong == []
     assert {s.marker.layer for s in backward} >= {"0", "1", "2"}
+
+
+def loss(x: Tensor) -> Tensor:
+    return (x.sin() * x).sum()
+
+
+TRANSFORMED: Final[dict[str, Any]] = {
+    "grad": lambda: torch.func.grad(loss)(torch.ones(3)),
+    "grad of grad": lambda: torch.func.grad(lambda x: torch.func.grad(loss)(x).sum())(
+        torch.ones(3)
+    ),
+    "vmap of grad": lambda: torch.func.vmap(torch.func.grad(loss))(torch.ones(4, 3)),
+    "grad of vmap": lambda: torch.func.grad(lambda x: torch.func.vmap(torch.sin)(x).sum())(
+        torch.ones(4, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_ops_inside_of_transforms_have_the_numbers_of_their_nodes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def facts(way: str) -> list[Any]:
+        monkeypatch.setenv("PYPROF2_OBSERVER", "0" if way == "mode" else "1")
+        recorder = Recorder()
+        start(Options(**QUIET), recorder.sink())
+        try:
+            TRANSFORMED[name]()
+        finally:
+            shutdown()
+        assert recorder.is_balanced
+        # An op makes a node for each transform around it: which of them it names is as good.
+        ranks: dict[int, int] = {}
+        return [
+            (
+                m.op, m.direction, m.forward, m.source,
+                None if o.sequence_nr is None else ranks.setdefault(o.sequence_nr, len(ranks)),
+            )
+            for o in recorder.ops() if (m := o.marker)
+        ]  # fmt: skip
+
+    observed = facts("observer")
+    assert {fact[0] for fact in observed if fact[1] == "backward"} >= {"aten::cos", "aten::mul"}
+    assert all(fact[-1] is not None for fact in observed if fact[1] == "backward")
+    assert observed == facts("mode")
+
+
+def test_ops_are_known_as_soon_as_they_are_marked_inside_of_backward() -> None:
+    recorder = Recorder()
+    start(Options(**QUIET), recorder.sink())
+    try:
+        session = annotation._current.session
+        assert session is not None
+        x = torch.ones(3, requires_grad=True)
+        y = x.sin()
+        z = y.cos()
+        z.register_hook(lambda _: session.write(recording=True))
+        end = z.exp().sum()
+        session.write(recording=False)
+        end.backward()
+        x.tanh()
+    finally:
+        shutdown()
+
+    ops = [o.marker for o in recorder.ops() if o.marker]
+    backward = [(m.op, m.forward) for m in ops if m.direction == "backward" and not m.accumulate]
+    assert backward == [
+        ("aten::sin", "aten::cos"), ("aten::neg", "aten::cos"), ("aten::mul", "aten::cos"),
+        ("aten::cos", "aten::sin"), ("aten::mul", "aten::sin"),
+    ]  # fmt: skip
+    assert [m.op for m in ops if m.direction == "forward"][-1] == "aten::tanh"
+
+
+def test_marks_of_our_own_are_no_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    site = Asked.site
+
+    def noted(self: Asked, name: str, *args: Any) -> tuple[int, int, int]:
+        asked.append(name)
+        return site(self, name, *args)
+
+    monkeypatch.setattr(Asked, "site", noted)
+    start(Options(sink="kineto", **QUIET), None)
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            train()
+    finally:
+        shutdown()
+
+    assert "aten::addmm" in asked
+    assert [name for name in asked if "{" in name] == []
 
 
 # -- what runs ------------------------------------------------

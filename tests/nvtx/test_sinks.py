@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pyprof2.nvtx import sinks
-from pyprof2.nvtx.sinks import _EventAttributes, copied_texts
+from pyprof2.nvtx.sinks import CAME_AT_MOST, Copied, Messages, _EventAttributes, copied_texts
+from tests.nvtx.recorder import Recorder
 
 lib = pytest.importorskip("nvtx._lib", reason="the annotation needs nvtx")
 
@@ -45,3 +46,19 @@ def test_attributes_that_we_do_not_know_are_left_alone(
     monkeypatch.setattr(sinks, "_INT64", 99)
 
     assert copied_texts(attributes) is None
+
+
+def test_every_text_is_registered_that_comes_twice() -> None:
+    messages = Messages(Recorder().sink())
+    texts = [f"text {number}" for number in range(5000)]
+
+    assert all(type(messages.next_of(text)) is Copied for text in texts)
+    assert not any(type(messages.next_of(text)) is Copied for text in texts)
+
+
+def test_texts_that_came_once_are_forgotten_in_time() -> None:
+    messages = Messages(Recorder().sink())
+    for number in range(3 * CAME_AT_MOST):
+        messages.next_of(f"text {number}")
+
+    assert len(messages._came) + len(messages._came_before) <= CAME_AT_MOST
