@@ -137,7 +137,7 @@ class _Frame(property):
 
     if TYPE_CHECKING:
 
-        def __get__(self, run: Any, owner: type | None = None, /) -> pd.DataFrame:
+        def __get__(self, run: Any, owner: type | None = None, /) -> pd.DataFrame:  # type: ignore[override]
             """Return the table."""
 
 
