@@ -684,7 +684,7 @@ def _with_work(linked: Linked, compiled: CompiledOps) -> OpCosts:
     every = np.arange(len(own))
     around = len(costs.estimates) + len(known)
     new = np.where(_are_around(linked, compiled), around, own)
-    # Names list more than kernels compute: without the graph nothing is computed for sure.
+    # A name lists what a kernel may compute: of a graph that is not known, nothing is known.
     guessed = (compiled.owned >= 0) & ~compiled.are_known(every) & (costs.owner == every)
     guessed &= np.array(["::" not in text for text in linked.ops.names] or [True])[linked.ops.name]
     new = np.where(guessed, around + 1 + compiled.owned, new)

@@ -112,8 +112,9 @@ def test_annotation_that_is_ended_inside_of_a_call_of_the_recorder_lets_the_job_
         ready = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(sockets)}
         (tmp_path / "job.py").write_text(ENDS_INSIDE)
         said = tmp_path / "said"
-        with running(str(tmp_path / "job.py"), said=said, **ready):
+        with running(str(tmp_path / "job.py"), said=said, **ready) as job:
             while "step" not in said.read_text():
+                assert job.poll() is None, said.read_text()
                 daemon.wait(lambda: False, 0.2)
             _record(daemon, tmp_path / "counted", WatchSettings(steps=4))
             ended = ["ended", "step", "step"]
