@@ -3,8 +3,9 @@
 At a cut nothing is under way that linking looks across: no op of any thread, no module's call, no
 step of an optimizer, no work of FSDP, no capture of a graph, and no forward op that still waits for
 its node of autograd.
-Where there are nodes at all, a pass of forward begins there. Longer ranges, such as
-the frames around a whole training, are known on both sides.
+Where there are nodes at all, a pass of forward begins there, or what is before it, such as loading
+its data, and there are nodes before the next step of an optimizer. Longer ranges, such as the
+frames around a whole training, are known on both sides.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from pyprof2.analysis.chunked import ENDLESS
 from pyprof2.analysis.intervals import merged
-from pyprof2.analysis.linking.directions import is_optimizer_step, is_other_work
+from pyprof2.analysis.linking.directions import is_optimizer_op, is_optimizer_step, is_other_work
 from pyprof2.analysis.linking.passes import is_node_name
 from pyprof2.columns import order_of
 from pyprof2.recording import int_column
@@ -96,7 +98,7 @@ def _quiet_times(recording: Recording) -> Int:
     They are starts of ops; where the first op is in a capture, the capture's.
     """
     begin, last = _op_spans(recording)
-    runs, has_nodes = _pair_spans(recording)
+    runs, nodes, has_nodes = _pair_spans(recording)
     if not len(begin) or (has_nodes and not len(runs[0])):
         # Without numbers nothing says where backward has come to its end.
         return begin[:0]
@@ -109,13 +111,23 @@ def _quiet_times(recording: Recording) -> Int:
     if has_nodes:
         forward = np.sort(runs[0])
         first = forward[np.minimum(np.searchsorted(forward, begin[at]), len(forward) - 1)]
-        may_be &= (first >= begin[at]) & (first <= last[at])
+        may_be &= (first >= begin[at]) & (first <= end)
+        # What no range is around is other work if it is before a step, and after a node.
+        steps = _optimizer_starts(recording)
+        node, step = (_following(times, start) for times in (nodes, steps))
+        may_be &= node < step
     found: Int = begin[at[may_be]][1:]
     if not len(captures[0]):
         return found
     capture = np.maximum(np.searchsorted(captures[0], found, "right") - 1, 0)
     is_inside = (captures[0][capture] <= found) & (found <= captures[1][capture])
     return np.where(is_inside, captures[0][capture], found)
+
+
+def _following(times: Int, wanted: Int) -> Int:
+    """Return the first of some times in order that is not before each wanted one."""
+    found: Int = np.r_[times, ENDLESS][np.searchsorted(times, wanted)]
+    return found
 
 
 def _together(spans: Iterable[Spans]) -> Spans:
@@ -152,24 +164,26 @@ def _op_spans(recording: Recording) -> Spans:
     return _merged_parts(map(of_part, recording.spool.slices("ops", ("start_ns", "dur_ns", "op"))))
 
 
-def _pair_spans(recording: Recording) -> tuple[Spans, bool]:
+def _pair_spans(recording: Recording) -> tuple[Spans, Int, bool]:
     """Return from where to where forward ops and the nodes of their number reach.
 
     In order of time, forward ops of a number are followed by its nodes, until it is used again.
     Nodes whose forward op was not recorded wait for nothing.
 
     Returns:
-        The spans, and whether there are nodes at all, with a number or without.
+        The spans, when nodes with a number begin, in order, and whether there are nodes at all,
+        with a number or without.
     """
     (number, start, end, is_node), has_nodes = _numbered(recording)
     if not is_node.any():
-        return NO_SPANS, has_nodes
+        return NO_SPANS, NO_SPANS[0], has_nodes
     order = order_of(number, start)
     number, start, end, is_node = number[order], start[order], end[order], is_node[order]
     goes_on = (number[1:] == number[:-1]) & (is_node[1:] | ~is_node[:-1])
     first = np.flatnonzero(np.r_[True, ~goes_on])
     is_pair = np.logical_or.reduceat(is_node, first) & ~is_node[first]
-    return (start[first][is_pair], np.maximum.reduceat(end, first)[is_pair]), has_nodes
+    runs = start[first][is_pair], np.maximum.reduceat(end, first)[is_pair]
+    return runs, np.sort(start[is_node]), has_nodes
 
 
 def _numbered(recording: Recording) -> tuple[tuple[Int, Int, Int, Bool], bool]:
@@ -230,6 +244,23 @@ def _range_spans(recording: Recording) -> Spans:
 
     columns = ("start_ns", "dur_ns", "kind", "name")
     return _merged_parts(map(of_part, recording.spool.slices("ranges", columns)))
+
+
+def _optimizer_starts(recording: Recording) -> Int:
+    """Return when steps of optimizers begin, in order, and ops that only these call."""
+    wanted = (
+        ("ranges", "name", is_optimizer_step),
+        ("ops", "op", is_optimizer_op),
+        ("ops", "direction", lambda text: text == "optimizer"),
+    )
+    found = [NO_SPANS[0]]
+    for table, column, is_wanted in wanted:
+        marks = marked_texts(recording, table, column, is_wanted)
+        found += [
+            int_column(rows, "start_ns", 0)[marks[int_column(rows, column, -1)]]
+            for rows in (recording.spool.slices(table, ("start_ns", column)) if marks.any() else ())
+        ]
+    return np.sort(_one(found))
 
 
 def _capture_spans(recording: Recording) -> Spans:

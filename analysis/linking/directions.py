@@ -26,6 +26,11 @@ def is_sharded_backward(name: str) -> bool:
     return name.startswith("FSDP::") and "backward" in name
 
 
+def is_optimizer_op(name: str) -> bool:
+    """Whether an op is the work of an optimizer's step, wherever it is called."""
+    return bool(_OPTIMIZER_OP.match(name))
+
+
 def is_optimizer_step(name: str) -> bool:
     """Whether a range is an optimizer's step."""
     return name.startswith("Optimizer.step#")
@@ -90,7 +95,7 @@ def link_directions(
     """
     step, other = (annotations.named(is_kind) for is_kind in (is_optimizer_step, is_other_work))
     around = Surroundings.of(ops, step, other, modules)
-    fused = np.array([bool(_OPTIMIZER_OP.match(text)) for text in ops.names] or [False])[ops.name]
+    fused = np.array([*map(is_optimizer_op, ops.names)] or [False])[ops.name]
     sharded = annotations.named(is_sharded_backward).nest().holds(ops.thread, ops.start)
     direction = np.where(ops.backward | ops.between | sharded, _BACKWARD, _FORWARD)
     direction[around.is_deepest(around.other, ops)] = _OTHER

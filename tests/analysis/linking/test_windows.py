@@ -149,6 +149,38 @@ def test_a_pass_of_forward_begins_at_a_cut(tmp_path: Path) -> None:
     assert cuts_of(tmp_path, steps()) == [100, 200, 300]
 
 
+def test_what_is_before_a_pass_of_forward_is_in_its_window(tmp_path: Path) -> None:
+    loading = [
+        [
+            annotation("enumerate(DataLoader)#_Iter.__next__", at - 20, 25),
+            op("aten::empty", at - 15, 2),
+        ]
+        for at in (100, 200, 300)
+    ]
+
+    assert cuts_of(tmp_path, steps(), *loading) == [85, 185, 285]
+
+
+@pytest.mark.parametrize(
+    "stepping", [annotation("Optimizer.step#SGD.step", 212, 5), op("aten::_fused_sgd_", 212, 5)]
+)
+def test_no_cut_between_a_node_and_a_step_of_an_optimizer(tmp_path: Path, stepping: Event) -> None:
+    """What no range is around is other work there, and without the node it would be forward."""
+    loose = [
+        node("SumBackward0", 180, 3, seq=70),
+        op("aten::zeros", 198, 2),
+        stepping,
+        op("aten::add_", 213, 2),
+    ]
+
+    assert cuts_of(tmp_path, steps(), loose) == [100, 300]
+
+    path = tmp_path / "t.json"
+    found = assert_same(read(trace(path, steps(), loose)), tmp_path, 1, 3)
+
+    assert [row["direction"] for row in found["ops"] if row["op"] == "aten::zeros"] == ["other"]
+
+
 def test_without_nodes_a_cut_is_before_any_op(tmp_path: Path) -> None:
     ops = [op("aten::mul", 10 * number, 5) for number in range(4)]
 
