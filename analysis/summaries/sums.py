@@ -236,7 +236,7 @@ def _numbers(columns: Sequence[Int], known: TextCodes) -> Int:
     return place[group]
 
 
-class _Part(NamedTuple):
+class _Addends(NamedTuple):
     """Rows, and what they add to the sums along any keys.
 
     Attributes:
@@ -254,17 +254,17 @@ class _Part(NamedTuple):
     call: Int
 
 
-def _part(rows: pa.Table, ops: _OpTimes | None, codes: _Codes, means: Sequence[str]) -> _Part:
+def _part(rows: pa.Table, ops: _OpTimes | None, codes: _Codes, means: Sequence[str]) -> _Addends:
     """Return what rows add to sums."""
     values = _values(rows, ops)
     for name in means:
         values |= _weighted(rows, name, values["time_ns"])
     call = int_column(rows, "op_id", -1)
     if ops is None:
-        return _Part(codes.of(rows), values, None, np.zeros(rows.num_rows, bool), call)
+        return _Addends(codes.of(rows), values, None, np.zeros(rows.num_rows, bool), call)
     anew = int_column(rows, "call_id", -1)
     call = np.where(anew >= 0, ops.op_count + anew, call)
-    return _Part(codes.of(rows), values, ops.places(rows), are_helpers(rows), call)
+    return _Addends(codes.of(rows), values, ops.places(rows), are_helpers(rows), call)
 
 
 class _Rows:
@@ -306,7 +306,7 @@ class _Rows:
         self._set_of_op = np.full(op_count, -1, np.int32)
         self._set_of_op[values_of(found >> _BITS)] = which
 
-    def add(self, part: _Part) -> None:
+    def add(self, part: _Addends) -> None:
         """Take up rows."""
         if self.is_too_long:
             return
