@@ -432,7 +432,7 @@ def holds_marked(parent: Int, marked: Bool) -> Bool:
     found, above = np.zeros(len(parent), bool), parent.copy()
     todo = np.flatnonzero(above >= 0)
     while len(todo):
-        # What is told of so far is below by less than a jump; with each round these double.
+        # All that is known so far is below by less than a jump; with each round these double.
         found[above[todo[(found | marked)[todo]]]] = True
         above[todo] = above[above[todo]]
         todo = todo[above[todo] >= 0]
