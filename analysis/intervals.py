@@ -430,7 +430,11 @@ def holds_marked(parent: Int, marked: Bool) -> Bool:
     found, above = np.zeros(len(parent), bool), parent.copy()
     todo = np.flatnonzero(above >= 0)
     while len(todo):
+<<<<<<< HEAD
         # Known so far: marked rows that are below by less than a jump; jumps double each round.
+=======
+        # All that is known so far is below by less than a jump; with each round these double.
+>>>>>>> b9165d0c740e4d5619a33c896c2b62c7ce4d4009
         found[above[todo[(found | marked)[todo]]]] = True
         above[todo] = above[above[todo]]
         todo = todo[above[todo] >= 0]

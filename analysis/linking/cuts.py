@@ -112,7 +112,7 @@ def _quiet_times(recording: Recording) -> Int:
         forward = np.sort(runs[0])
         first = forward[np.minimum(np.searchsorted(forward, begin[at]), len(forward) - 1)]
         may_be &= (first >= begin[at]) & (first <= end)
-        # Outside of all ranges is other work if it is before a step, and after a node.
+        # Ops that no range is around are other work if they are before a step, and after a node.
         steps = _optimizer_starts(recording)
         node, step = (_following(times, start) for times in (nodes, steps))
         may_be &= node < step
