@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyprof2 import is_pure
-from pyprof2.columns import order_of, sum_at, values_of
+from pyprof2.columns import order_of, values_of
 
 _nest: Any = None
 with contextlib.suppress(ImportError):  # it was not built
@@ -360,7 +360,9 @@ def innermost_time(thread: Int, start: Int, end: Int, rank: Int | None = None) -
     whole = np.flatnonzero((threads[1:] == threads[:-1]) & (bounds[1:] > bounds[:-1]))
     owner = nest.innermost(threads[whole], 2 * bounds[whole] + 1)
     length = bounds[whole + 1] - bounds[whole]
-    return sum_at(owner, length, len(start))
+    own = np.zeros(len(start), np.int64)
+    np.add.at(own, owner[owner >= 0], length[owner >= 0])
+    return own
 
 
 def time_without_children(parent: Int, length: Int) -> Int:
@@ -430,11 +432,7 @@ def holds_marked(parent: Int, marked: Bool) -> Bool:
     found, above = np.zeros(len(parent), bool), parent.copy()
     todo = np.flatnonzero(above >= 0)
     while len(todo):
-<<<<<<< HEAD
-        # Known so far: marked rows that are below by less than a jump; jumps double each round.
-=======
-        # All that is known so far is below by less than a jump; with each round these double.
->>>>>>> b9165d0c740e4d5619a33c896c2b62c7ce4d4009
+        # All that is known so far is below by less than a jump; jumps double each round.
         found[above[todo[(found | marked)[todo]]]] = True
         above[todo] = above[above[todo]]
         todo = todo[above[todo] >= 0]
