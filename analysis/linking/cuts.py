@@ -114,7 +114,9 @@ def _quiet_times(recording: Recording) -> Int:
         may_be &= (first >= begin[at]) & (first <= end)
         # Ops that no range is around are other work if they are before a step, and after a node.
         steps = _optimizer_starts(recording)
-        node, step = (_following(times, start) for times in (nodes, steps))
+        node, step = (
+            np.r_[times, ENDLESS][np.searchsorted(times, start)] for times in (nodes, steps)
+        )
         may_be &= node < step
     found: Int = begin[at[may_be]][1:]
     if not len(captures[0]):
@@ -122,12 +124,6 @@ def _quiet_times(recording: Recording) -> Int:
     capture = np.maximum(np.searchsorted(captures[0], found, "right") - 1, 0)
     is_inside = (captures[0][capture] <= found) & (found <= captures[1][capture])
     return np.where(is_inside, captures[0][capture], found)
-
-
-def _following(times: Int, wanted: Int) -> Int:
-    """Return the first of some times in order that is not before each wanted one."""
-    found: Int = np.r_[times, ENDLESS][np.searchsorted(times, wanted)]
-    return found
 
 
 def _together(spans: Iterable[Spans]) -> Spans:
