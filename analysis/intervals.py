@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyprof2 import is_pure
-from pyprof2.columns import order_of, values_of
+from pyprof2.columns import order_of, sum_at, values_of
 
 _nest: Any = None
 with contextlib.suppress(ImportError):  # it was not built
@@ -360,9 +360,7 @@ def innermost_time(thread: Int, start: Int, end: Int, rank: Int | None = None) -
     whole = np.flatnonzero((threads[1:] == threads[:-1]) & (bounds[1:] > bounds[:-1]))
     owner = nest.innermost(threads[whole], 2 * bounds[whole] + 1)
     length = bounds[whole + 1] - bounds[whole]
-    own = np.zeros(len(start), np.int64)
-    np.add.at(own, owner[owner >= 0], length[owner >= 0])
-    return own
+    return sum_at(owner, length, len(start))
 
 
 def time_without_children(parent: Int, length: Int) -> Int:
