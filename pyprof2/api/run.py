@@ -133,7 +133,7 @@ class _Frame(property):
             return run._tables.frame(table)  # noqa: SLF001 -- an attribute of it
 
         super().__init__(frame)
-        self.__doc__ = STORED[table].meaning
+        self.__doc__ = f"The table as a DataFrame.\n\n{STORED[table].meaning}"
 
     if TYPE_CHECKING:
 
