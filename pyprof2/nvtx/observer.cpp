@@ -1174,15 +1174,16 @@ void begin_range(Thread& s, const at::RecordFunction& fn) {
   s.open.push_back(open);
 }
 
-/* Return the payload of an op that is open around the one that begins, and made a node for it: under
-   a transform or a subclass the node is made before anything is marked. */
-int64_t payload_around(Thread& s, int64_t next) {
+/* Return the payload of the same op that is open around the one that begins, and made a node for it:
+   under a transform or a subclass the node is made before anything is marked. What batching puts
+   around an op, as a view, is not what the node says it is of. */
+int64_t payload_around(Thread& s, const OpInfo& op, int64_t next) {
   for (size_t at = s.open.size() - 1; at--;) {
     Open& outer = s.open[at];
     uint32_t forward;
     int64_t payload;
     if (outer.is_node) return kNoNumber;
-    if (!outer.fills || next <= outer.first || outer.payload != kNoNumber || s.nodes->find(outer.first, &forward, &payload))
+    if (!outer.fills || outer.op != &op || next <= outer.first || outer.payload != kNoNumber || s.nodes->find(outer.first, &forward, &payload))
       continue; // it made none, its part has it, or it is one of the parts'
     return outer.payload = s.payload_base + outer.first;
   }
@@ -1213,7 +1214,7 @@ void begin_marked(Thread& s, const at::RecordFunction& fn, OpInfo& op, const Inp
   if (!is_forward) {
     payload = s.node.payload;
   } else if (with_grad) {
-    payload = makes_nodes ? open.payload : payload_around(s, next);
+    payload = makes_nodes ? open.payload : payload_around(s, op, next);
   } else {
     note_function(s, next);
     if (s.function != kNoNumber) {
@@ -1265,6 +1266,7 @@ void begin_op(Thread& s, const at::RecordFunction& fn, OpInfo& op) {
   if (is_taken_apart(s, op, keys)) {
     if (!s.in_node && at::GradMode::is_enabled() && inputs.requires_grad) {
       open.fills = true; // what its parts leave
+      open.op = &op;
       open.first = (int64_t)at::sequence_number::peek();
       Way way;
       uint32_t scope = scope_of(s, &way);
