@@ -1183,7 +1183,7 @@ int64_t payload_around(Thread& s, const OpInfo& op, int64_t next) {
     uint32_t forward;
     int64_t payload;
     if (outer.is_node) return kNoNumber;
-    if (!outer.fills || outer.op != &op || next <= outer.first || outer.payload != kNoNumber || s.nodes->find(outer.first, &forward, &payload))
+    if (!outer.fills || outer.op->name != op.name || next <= outer.first || outer.payload != kNoNumber || s.nodes->find(outer.first, &forward, &payload))
       continue; // it made none, its part has it, or it is one of the parts'
     return outer.payload = s.payload_base + outer.first;
   }
