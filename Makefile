@@ -106,7 +106,7 @@ in-trainers: $(VENV)/.annotate,test,integrations $(VENV)/.timm
 # The observer is compiled for the torch that runs, the notes of compiled code ask what is private to
 # it, and it is its libkineto that `watch` talks to. CI does not: torch 2.6 of PyPI is 3.1 GB to fetch
 # and 5.6 GB on the disk. Run were 2.6.0 and 2.9.1, by hand, one at a time: make test-torch TORCH=2.9.1
-# (in 2.7 to 2.9 jobs of `watch` may end in the import of torch: pytorch issue 163545).
+# (in 2.6 to 2.9 jobs of `watch` may end in the import of torch: pytorch issue 163545).
 TORCH ?= 2.6.0
 test-torch:
 	@$(MAKE) --no-print-directory VENV='$(VENV)-torch-$(TORCH)' in-torch

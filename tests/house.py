@@ -57,6 +57,18 @@ def source_files() -> dict[Path, str]:
     }
 
 
+def called_once_in_three_lines(texts: dict[Path, str]) -> list[Function]:
+    """Return those of up to three lines that are no callback, no override, and not decorated."""
+    source = "\n".join(texts.values())
+    return [
+        node
+        for node in functions_used_once(texts)
+        if _body_length(node) <= 3
+        and not node.decorator_list
+        and re.search(rf"(?<!def )(?<!super\(\)\.)\b{node.name}\(", source)
+    ]
+
+
 def figures(texts: dict[Path, str]) -> Figures:
     """Count the source."""
     functions = [n for text in texts.values() for n in _nodes(text) if isinstance(n, Function)]
@@ -74,7 +86,7 @@ def figures(texts: dict[Path, str]) -> Figures:
         function_p90=lengths[int(0.9 * len(lengths))],
         functions_over_60=sum(length > 60 for length in lengths),
         used_once_pct=100 * len(once) / len(functions),
-        used_once_in_three_lines=sum(_body_length(n) <= 3 for n in once),
+        used_once_in_three_lines=len(called_once_in_three_lines(texts)),
         small_modules_pct=100 * sum(texts[p].count("\n") < 100 for p in modules) / len(texts),
         root_modules=len(root),
         repeated_classes=len(repeated_classes(texts)),

@@ -210,7 +210,10 @@ class _Names:
     def take(self, module: Module, name: str) -> str:
         """Return a name for a module, which is its own as long as it exists."""
         free = self._free[name]
-        if name not in self._taken and self._is_path_of_other(name):
+        # The name of a root, `models.0`, may be a path below another: 0 in `models`.
+        if name not in self._taken and any(
+            name.startswith(f"{taken}.") or taken.startswith(f"{name}.") for taken in self._taken
+        ):
             self._taken[name] = 1
         if self._taken[name] >= NUMBERS_AT_MOST and free:
             number = free.popleft()
@@ -218,11 +221,6 @@ class _Names:
             number = self._taken[name] = self._taken[name] + 1
         weakref.finalize(module, free.append, number).atexit = False
         return name if number == 1 else f"{name}#{number}"
-
-    def _is_path_of_other(self, name: str) -> bool:
-        """Whether the name of a root, `models.0`, may be a path below another: 0 in `models`."""
-        below = f"{name}."
-        return any(name.startswith(f"{taken}.") or taken.startswith(below) for taken in self._taken)
 
 
 def _class_name(module: Module) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from pyprof2.nvtx.calls import ForwardOp, Site, Variant
+    from pyprof2.nvtx.calls import ForwardOp, Site
     from pyprof2.nvtx.catalog import OpScope
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.knowledge import Knowledge
@@ -189,16 +189,13 @@ class OpMode(TorchDispatchMode):
         site.step, variant = step, step.variant
         attributes = state.attributes
         if type(variant.message) is Copied:
-            self._push_copied(variant, attributes, payload)
+            # The text of the call is not registered yet.
+            variant.message = self._messages.push(variant.message, attributes, payload, self._push)
             return variant.plain
         attributes.message = variant.message
         attributes.payload = payload
         self._push(attributes, self._domain)
         return variant.plain
-
-    def _push_copied(self, variant: Variant, attributes: Any, payload: int) -> None:
-        """Open the range of a call whose text is not registered yet."""
-        variant.message = self._messages.push(variant.message, attributes, payload, self._push)
 
     def _pass_on(
         self, op: Op, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None

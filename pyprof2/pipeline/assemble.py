@@ -247,7 +247,8 @@ def joined(
         added = ids_after({table: sum(count[table] for count in counts[:at]) for table in TABLES})
         if not any(count[table] for count in counts for table in ("kernels", "copies")):
             # The rows of a profile are op calls then.
-            added["kernel_id"] = sum(_op_row_count(f, rank) for f in folders[:at])
+            before = [_file(f, "ops", rank).read(["op"])["op"].cast(TEXT) for f in folders[:at]]
+            added["kernel_id"] = sum(int((~is_engine(op)).sum()) for op in before)
         added |= dict.fromkeys(("correlation_id", "waits_for_correlation_id"), calls[at])
         added["unix_ns"] = -shifts[at]
         added |= {each: shifts[at] for each in _TIMES if (name, each) not in _LENGTHS}
@@ -274,11 +275,6 @@ def ids_after(row_counts: Mapping[str, int]) -> dict[str, int]:
 
 def _file(folder: Path, name: str, rank: int) -> pq.ParquetFile:
     return pq.ParquetFile(folder / name / f"rank-{rank}.parquet")
-
-
-def _op_row_count(folder: Path, rank: int) -> int:
-    op = _file(folder, "ops", rank).read(["op"])["op"].cast(TEXT)
-    return int((~is_engine(op)).sum())
 
 
 def _correlation_shifts(folders: Sequence[Path], rank: int) -> list[int]:

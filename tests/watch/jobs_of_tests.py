@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import struct
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TRAINING: Final = """
 import sys, time, torch
@@ -22,6 +23,7 @@ torch.set_num_threads(1)
 net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 end = time.time() + float(sys.argv[1])
+print("ready", flush=True)
 while time.time() < end:
     optimizer.zero_grad()
     net(torch.ones(8, 16)).sum().backward()
@@ -29,6 +31,8 @@ while time.time() < end:
     time.sleep(0.02)
 """
 """A program that trains for some seconds."""
+
+_LINE: Final = re.compile("^[A-Za-z]+$", re.MULTILINE)
 
 STAND_IN: Final = """
 import os, re, socket, struct, sys, time
@@ -85,6 +89,33 @@ def running(
         finally:
             child.kill()
             child.wait()
+
+
+@contextlib.contextmanager
+def asking(
+    *words: str, sockets: Path, said: Path, wait: Callable[[], object]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a job that asks a daemon, once it has printed a line of its own.
+
+    The recorder of torch 2.6 to 2.9 may end a job while it imports torch (pytorch issue 163545); it
+    is started anew then.
+
+    Args:
+        words: what Python runs; its lines consist of letters.
+        sockets: where the daemon answers.
+        said: a file for what it prints.
+        wait: called until it has printed a line.
+    """
+    ready = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(sockets)}
+    for _ in range(9):
+        with running(*words, said=said, **ready) as child:
+            while child.poll() is None and not _LINE.search(said.read_text()):
+                wait()
+            if child.poll() is None:
+                yield child
+                return
+        assert "Bad file descriptor" in said.read_text(), said.read_text()
+    raise AssertionError(said.read_text())
 
 
 def request(pid: int, kind: int = 3, *, count: int = 1, job: int = 0) -> bytes:

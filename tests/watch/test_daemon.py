@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from pyprof2.watch.recording import Wanted, WatchSettings
 from tests.watch.jobs_of_tests import (
     STAND_IN,
     TRAINING,
+    asking,
     client,
     datagram,
     request,
@@ -184,8 +186,8 @@ def test_real_job_is_recorded_as_by_its_own_profiler(
     daemon: Daemon, sockets: Path, tmp_path: Path
 ) -> None:
     """Ops per step equal those of torch.profiler in a program of the same model."""
-    environment = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(sockets)}
-    with running("-c", TRAINING, "60", **environment) as child:
+    said, wait = tmp_path / "said", partial(daemon.wait, lambda: False, 0.2)
+    with asking("-c", TRAINING, "60", sockets=sockets, said=said, wait=wait) as child:
         found = daemon.record(Wanted(), WatchSettings(steps=4), tmp_path / "out")
     assert [part.error for part in found.parts.values()] == [None]
     assert list(found.parts) == [child.pid]

@@ -274,14 +274,14 @@ def alike(findings: pd.DataFrame) -> list[dict[str, Any]]:
         `least_ns`, the smallest of their largest stakes. In the order of `advise` in each status.
     """
     statuses = list(dict.fromkeys(findings["status"]))
-    found = sorted(_groups(findings), key=lambda row: -_worth_ns(row))
+    found = sorted(_groups(findings), key=_greatest_first)
     return sorted(found, key=lambda row: statuses.index(row["status"]))
 
 
-def _worth_ns(row: Mapping[str, Any]) -> int:
-    """Return what a remedy is expected to gain, at most where that is not known; 0: no time."""
+def _greatest_first(row: Mapping[str, Any]) -> int:
+    """Order by the expected gain of a remedy, the greatest possible where none is expected."""
     expected_ns = row["expected_ns"]
-    return (row["at_stake_hi_ns"] if expected_ns is None else expected_ns) or 0
+    return -((row["at_stake_hi_ns"] if expected_ns is None else expected_ns) or 0)
 
 
 def _groups(findings: pd.DataFrame) -> Iterator[dict[str, Any]]:
