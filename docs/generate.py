@@ -33,7 +33,7 @@ from pyprof2.analysis.summaries.advice.rules import RULES as ADVICE_RULES
 from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.line_profile import COLUMNS as LINE_COLUMNS
 from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS, SUMMARY_COLUMNS
-from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS
 from pyprof2.problems import PROBLEMS, SKIPPED

@@ -43,7 +43,7 @@ _TAKE_MINUTES: Final = (
     "/tests/analysis/job/test_generated.py", "/tests/analysis/job/test_late_hosts.py",
     "/tests/analysis/job/test_segments.py",
     "/tests/analysis/summaries/advice/test_ranks.py", "/tests/cli/test_capture.py",
-    "/tests/cli/test_demo.py", "/tests/cli/test_entry.py", "/tests/cli/test_examples.py",
+    "/tests/cli/test_demo.py", "/tests/cli/test_entry_points.py", "/tests/cli/test_examples.py",
     "/tests/cli/test_own_lines.py", "/tests/cli/test_real_traces.py",
     "/tests/capture/test_sweep.py",
     "/tests/lsp/test_recording_anew.py", "/tests/lsp/test_rules.py", "/tests/lsp/test_server.py",

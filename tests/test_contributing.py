@@ -32,7 +32,7 @@ def test_what_contributing_names_is_there(path: str) -> None:
             "analysis/summaries/profile_columns.py", "SUMMARY_COLUMNS: Final", id="a column of prof"
         ),
         pytest.param("analysis/linking/kernels.py", "LINKS: Final", id="a link"),
-        pytest.param("analysis/time/causes.py", "CAUSES: Final", id="a cause of idle time"),
+        pytest.param("analysis/time/cause_names.py", "CAUSES: Final", id="a cause of idle time"),
         pytest.param("pyprof2/lsp/features.py", "def hover_text(", id="hover text"),
         pytest.param("pyprof2/lsp/costs.py", "VALUES: Final", id="a number of hover text"),
         pytest.param(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.api.run import Run, load
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ FOLDERS: Final = (
 
 _SUFFIXES: Final = (".py", ".rst", ".js", ".ts", ".md")
 _SKIPPED: Final = ("node_modules", "__pycache__")
-_BUILT: Final = frozenset((ROOT / "pyprof2" / "data").glob("*.js"))
+_BUILT: Final = frozenset((ROOT / "pyprof2" / "data").rglob("*.js"))
 """Programs that `make web` writes: their words come from `web`."""
 
 

@@ -1,4 +1,4 @@
-// Write report.js, report.css, dials.js, dials.css and report-licences.txt into pyprof2/data, or into the folder that
+// Write report.js, report.css, dials.js, dials.css and report-licences.txt into pyprof2/data/built, or into the folder that
 // the first argument names. The same sources and lock file give the same bytes.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -7,7 +7,7 @@ import { build } from "esbuild";
 import { licences, packagesOf } from "./licences.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const folder = resolve(process.argv[2] ?? join(here, "..", "pyprof2", "data"));
+const folder = resolve(process.argv[2] ?? join(here, "..", "pyprof2", "data", "built"));
 
 const ENTRIES = { report: "src/main.js", dials: "dials/main.js" };
 const packages = new Set();

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.chunked import InMemory, whole
-from pyprof2.analysis.time.causes import BLOCKING, CODES, NAMES
+from pyprof2.analysis.time.cause_names import BLOCKING, CODES, NAMES
 from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
 from pyprof2.analysis.time.host_state import CALL_COLUMNS, CallFacts, Host
 from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT

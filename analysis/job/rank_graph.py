@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.time.causes import BLOCKING, CAUSES, call_cause
+from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, call_cause
 from pyprof2.columns import combine_keys, lookup, row_of
 from pyprof2.recording import code_column, has_text, int_column
 

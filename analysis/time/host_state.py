@@ -14,7 +14,7 @@ import numpy as np
 
 from pyprof2.analysis.chunked import ENDLESS, ChunkedTable
 from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, merged
-from pyprof2.analysis.time.causes import BLOCKING, CODES, call_cause
+from pyprof2.analysis.time.cause_names import BLOCKING, CODES, call_cause
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.host_ranges import (
     BELOW_ROOT,

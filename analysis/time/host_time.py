@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from pyprof2.analysis.chunked import InMemory, whole
-from pyprof2.analysis.time.causes import CODES, GROUPS_WITHOUT_DEVICE
+from pyprof2.analysis.time.cause_names import CODES, GROUPS_WITHOUT_DEVICE
 from pyprof2.analysis.time.gaps import NEVER, Gaps, read_activities
 from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
 from pyprof2.analysis.time.host_state import Events, Host, Stalls, State, read_calls

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of
-from pyprof2.analysis.time.causes import BLOCKING, CODES
+from pyprof2.analysis.time.cause_names import BLOCKING, CODES
 from pyprof2.analysis.time.gaps import (
     NEVER,
     DeviceActivities,

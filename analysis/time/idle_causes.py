@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.intervals import Bool, Int, last_not_after
-from pyprof2.analysis.time.causes import BLOCKING, CAUSES, CODES, HOST_CAUSES, NAMES
+from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, CODES, HOST_CAUSES, NAMES
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.slices import Bounds, IntervalSlices
 from pyprof2.columns import int_array, lookup, merge_texts, order_of, text_array

@@ -29,7 +29,7 @@ from pyprof2.analysis.job.slow_ranks import (
     worst_place,
 )
 from pyprof2.analysis.job.what_if import links_as_others
-from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.api.displays import Displayed
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError

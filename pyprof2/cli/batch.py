@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.cli import arguments, entry, messages
+from pyprof2.cli import arguments, entry_points, messages
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 
@@ -91,7 +91,7 @@ def _add_questions(command: argparse.ArgumentParser) -> None:
 
 def _add_entry(command: argparse.ArgumentParser) -> None:
     """Declare the entry point to run, if any."""
-    entry.add_to(command, batch=False, devices=True)
+    entry_points.add_to(command, batch=False, devices=True)
     command.add_argument(
         "--batches",
         type=_batches,
@@ -212,7 +212,9 @@ def _check(args: argparse.Namespace) -> None:
             args.entry is None and getattr(args, name)
         for name in ("batches", "rounds", "verify")
     })  # fmt: skip
-    entry.check(args, args.inputs, "recordings at three or more batch sizes, as 8=net8.pyprof2")
+    entry_points.check(
+        args, args.inputs, "recordings at three or more batch sizes, as 8=net8.pyprof2"
+    )
     sizes = [batch for batch, _ in args.inputs]
     arguments.refuse({
         f"--batches: a batch model needs three or more, better four; given: {args.batches}":
@@ -285,13 +287,13 @@ def _of_entry(args: argparse.Namespace, query: BatchQuery) -> tuple[Model, Batch
     total = len(args.batches or range(4)) * (1 + rounds) + 2 * (1 + rounds) * args.verify
     shown = arguments.wants_progress(args)
     with tqdm(total=total, disable=not shown, unit="run", desc="running", leave=False) as bar:
-        sweep = measure(entry.run_of(args), args.batches, rounds, bar.update, query.batches)
+        sweep = measure(entry_points.run_of(args), args.batches, rounds, bar.update, query.batches)
         model = sweep.model()
         tried = _tried(args, sweep, model, query, bar.update) if args.verify else {}
     if not args.quiet:
         sizes = ", ".join(map(str, sorted(sweep.facts)))
         messages.say(f"ran {args.entry} with batch sizes of {sizes}")
-        entry.say_place(next(iter(sweep.facts.values())))
+        entry_points.say_place(next(iter(sweep.facts.values())))
         for batch, error in sweep.failed.items():
             messages.say(f"a batch size of {batch} is left out: {error}")
     return model, replace(query, tried=tried)
@@ -312,7 +314,8 @@ def _tried(
         return {}
     # A size that fits another device is tried with as much memory as that device has.
     run = replace(
-        entry.run_of(args), memory_limit=query.capacity if found.largest is not None else None
+        entry_points.run_of(args),
+        memory_limit=query.capacity if found.largest is not None else None,
     )
     rounds = args.rounds or ROUNDS
     sizes = (batch, batch + 1)

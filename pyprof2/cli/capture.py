@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyprof2.capture import runner
-from pyprof2.cli import arguments, entry, messages
+from pyprof2.cli import arguments, entry_points, messages
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.integrations.environment import ON_DEMAND
 from pyprof2.store.places import Address, place
@@ -89,7 +89,7 @@ def add_to(commands: arguments.Commands) -> None:
         "recorded, or those of --steps.",
     )
     _add_recording(command)
-    entry.add_to(command, "--device")
+    entry_points.add_to(command, "--device")
     _add_script(command)
     command.set_defaults(run=run)
 
@@ -183,7 +183,7 @@ def run(args: argparse.Namespace) -> None:
         SystemExit: otherwise, with the exit code of the script.
     """
     args.script, *args.arguments = args.command
-    entry.check(args, args.script, "a script")
+    entry_points.check(args, args.script, "a script")
     if args.entry is not None:
         words = "an entry point is a file without arguments: leave -m, -c and them out"
         arguments.refuse({words: args.module or args.code or args.arguments})
@@ -197,7 +197,7 @@ def run(args: argparse.Namespace) -> None:
     nsys = None if args.kineto or args.memory else shutil.which(_NSYS)
     if args.nsys and nsys is None:
         raise CaptureError(_NO_NSYS)
-    entry.require_packages("torch", *(["nvtx"] if nsys else []))
+    entry_points.require_packages("torch", *(["nvtx"] if nsys else []))
     if nsys is None and not args.quiet:
         warn_of_config()
     wanted = _stem(args)
@@ -217,7 +217,7 @@ def _run_recordable(args: argparse.Namespace) -> NoReturn:
     """
     words = "--on-demand records nothing: say -o, --steps and --memory to pyprof2 watch"
     arguments.refuse({words: args.memory or args.steps or args.output or args.entry})
-    entry.require_packages("torch")
+    entry_points.require_packages("torch")
     code = runner.start(_python(args), environment=ON_DEMAND)
     sys.exit(code if code >= 0 else runner.BY_SIGNAL - code)
 
@@ -261,7 +261,7 @@ def _record_as(args: argparse.Namespace, stem: Path, nsys: str | None) -> None:
         if args.entry is not None:
             from pyprof2.capture.entry_process import facts_in
 
-            entry.say_ran(args, facts_in(Path(folder), entry.run_of(args), code))
+            entry_points.say_ran(args, facts_in(Path(folder), entry_points.run_of(args), code))
         recording = _recorded(Path(folder), outputs)
         graphs = 0 if recording is None else _keep_captures(Path(folder, CAPTURES), recording)
         if graphs:
@@ -283,7 +283,9 @@ def _record(
     from pyprof2.markers import DOMAIN, WINDOW
 
     unfinished = folder / outputs[0].name
-    of_entry = [] if args.entry is None else ["--memory", *entry.run_of(args).options(folder)]
+    of_entry = (
+        [] if args.entry is None else ["--memory", *entry_points.run_of(args).options(folder)]
+    )
     if nsys is None:
         stem = unfinished.name.removesuffix(_KINETO)
         memory = ["--memory", f"--snapshot={folder / (stem + _SNAPSHOT)}"] if args.memory else []
@@ -301,7 +303,7 @@ def _start(args: argparse.Namespace, program: Sequence[str]) -> int:
         return runner.start(program)
     from pyprof2.capture.entry_process import timed_out
 
-    run = entry.run_of(args)
+    run = entry_points.run_of(args)
     try:
         return runner.start(program, timeout=run.timeout, environment=run.environment)
     except TimeoutError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.cli import arguments, entry
+from pyprof2.cli import arguments, entry_points
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,7 @@ def add_to(commands: arguments.Commands) -> None:
     arguments.add(command, "rank span")
     arguments.add(command, "top", help="show N rows of the table; default: 30")
     arguments.add(command, f"format {arguments.OUTPUT} source-root")
-    entry.add_to(command)
+    entry_points.add_to(command)
     command.set_defaults(run=run)
 
 
@@ -61,5 +61,5 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.reports.lines import show
 
     query = LineQuery(args.ledger, args.phase, args.step, args.rank, args.within, args.depth)
-    with entry.recording(args) as path:
+    with entry_points.recording(args) as path:
         show(arguments.loaded(args, path), query, target, args.top)

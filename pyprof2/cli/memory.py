@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.cli import arguments, entry
+from pyprof2.cli import arguments, entry_points
 from pyprof2.store.places import place
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def add_to(commands: arguments.Commands) -> None:
     )
     _add_selection(command)
     arguments.add(command, f"format {arguments.OUTPUT} source-root")
-    entry.add_to(command)
+    entry_points.add_to(command)
     command.set_defaults(run=run)
 
 
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
     capacity = args.memory if args.fits is None else capacity_bytes(args.fits)
     query = MemoryQuery(axes, args.at, args.timeline, args.weights, args.top, capacity, target)
     _check(args)
-    with entry.recording(args) as first:
+    with entry_points.recording(args) as first:
         if args.statistics:
             from pyprof2.reports.op_memory import show_statistics
 

@@ -21,7 +21,7 @@ from pyprof2.analysis.job.rank_graph import COPY, INPUT, KERNEL, NO_STEP, rank_g
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.segment_job import SegmentJob, segment_job
 from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
-from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.columns import as_pandas
 from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS

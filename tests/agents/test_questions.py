@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import pyprof2
-from pyprof2.analysis.time.causes import NAMES
+from pyprof2.analysis.time.cause_names import NAMES
 from tests.agents.conftest import COMPILED, DEMO, GPU, Call, Said
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.serving.steps import names_steps
 from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
-from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
+from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.idle import INPUT as IDLE

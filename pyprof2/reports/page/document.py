@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.cube import KEYS, cube
-from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_parts import IDLE
 from pyprof2.api.comparison import compare
 from pyprof2.pipeline.allocation import release_unused

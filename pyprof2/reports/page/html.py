@@ -31,7 +31,7 @@ class Program(NamedTuple):
     """The program of a page.
 
     Attributes:
-        name: of its files in `pyprof2/data`.
+        name: of its files in `pyprof2/data/built`.
         title: of the page, until the program has a better one.
         connects: whether it may ask the server that it comes from.
     """
@@ -43,7 +43,7 @@ class Program(NamedTuple):
     @property
     def script(self) -> str:
         """The script as it stands on the page."""
-        return _inlined(DATA / f"{self.name}.js")
+        return _inlined(DATA / "built" / f"{self.name}.js")
 
     @property
     def policy(self) -> str:
@@ -69,7 +69,7 @@ def page(data: str, program: Program = REPORT) -> Iterator[str]:
         data: what `packed` returns; empty: the program asks for it.
         program: what runs there.
     """
-    script, style = program.script, _inlined(DATA / f"{program.name}.css")
+    script, style = program.script, _inlined(DATA / "built" / f"{program.name}.css")
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{program.policy}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

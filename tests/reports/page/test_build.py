@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WEB: Final = ROOT / "web"
-DATA: Final = ROOT / "pyprof2" / "data"
+DATA: Final = ROOT / "pyprof2" / "data" / "built"
 BUILT: Final = ("report.js", "report.css", "dials.js", "dials.css", "report-licences.txt")
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import pyprof2.api.run
-from pyprof2.analysis.time.causes import CAUSES
+from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.api.comparison import compare
 from pyprof2.cli import main
 from pyprof2.reports.heading import figures
