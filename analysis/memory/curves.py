@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, values_of
 from pyprof2.recording import code_column, int_column
+from pyprof2.tables import MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyprof2.analysis.intervals import Bool, Int
 NO_NUMBER: Final = -(1 << 62)
@@ -22,6 +24,8 @@ LINELESS: Final = ("(no op)", "(no source)")
 """Stand for the line of an allocation outside of ops, and in an op without a stack."""
 BEGINS: Final = "begins"
 """The moment of table `memory_tags` at which the program said how much is allocated."""
+EVENTS_NEEDED: Final = tuple(name for name in MEMORY.names if name not in ("rank", "span"))
+"""The columns of table `memory` that curves are made of."""
 START: Final = -1
 """The moment before the first event; other moments are rows of events, after which they are."""
 
@@ -159,7 +163,7 @@ class MemoryCurve:
 
     Attributes:
         rank, device_type, device: whose.
-        events: rows of the table `memory`, in order.
+        events: rows of the table `memory`, in order, with `EVENTS_NEEDED`.
         base: bytes that were allocated before the first event; None: not known.
         lineless: see `LINELESS`.
         held: of a snapshot: the blocks behind `base` that were never released.
@@ -195,6 +199,8 @@ class MemoryCurve:
     def addresses(self) -> Int:
         """The address of each event, -1 for unknown."""
         values = self.events["address"]
+        if values.null_count == len(values):
+            return np.broadcast_to(-1, len(values))
         known = values.is_valid().to_numpy()
         address = values.fill_null(0).to_numpy().astype(np.uint64).view(np.int64)
         # No machine has addresses that differ in the highest bit alone.
@@ -246,32 +252,24 @@ class MemoryCurve:
         return time
 
 
-def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[MemoryCurve]:
-    """Yield a curve for each device in the table `memory` of one rank, GPUs first.
+def curves_of_rank(parts: Iterable[pa.Table], tags: pa.Table, rank: int) -> Iterator[MemoryCurve]:
+    """Yield a curve for each device in the table `memory` of one rank, by type and ordinal.
 
     The base of a GPU follows from the recorder's own total. On the CPU that counts from the first
     event that was recorded, so the base is known only where the program said what was allocated.
 
     Args:
-        memory: of the rank.
+        parts: of the rank, of which no more is kept than each device's own rows.
         tags: rows of the table `memory_tags`, of any ranks.
         rank: whose.
     """
-    kind, kinds = code_column(memory, "device_type")
-    device = int_column(memory, "device", NO_NUMBER)
-    key = combine_keys(np.asarray(kind, np.int64), device)
-    for number in np.unique(key):
-        rows = np.flatnonzero(key == number)
-        first = rows[0]
-        name = kinds[kind[first]] if kind[first] >= 0 else "unknown"
-        # To take all rows is to copy them.
-        events = memory if len(rows) == memory.num_rows else memory.take(pa.array(rows))
+    for (name, device), found in sorted(_by_device(parts).items(), key=_type_and_ordinal):
+        events = pa.concat_tables(found).unify_dictionaries()
         base, notes = _cpu_base(events, tags, rank) if name == "cpu" else _base(events)
-        reserved = int_column(events, "reserved_bytes", NO_NUMBER)
-        most = int(reserved.max()) if (reserved != NO_NUMBER).any() else None
+        most = pc.max(events["reserved_bytes"]).as_py()
         curve = MemoryCurve(
-            rank, name, None if device[first] == NO_NUMBER else int(device[first]), events, base,
-            LINELESS, notes=notes, facts={"peak_reserved_bytes": most},
+            rank, name, device, events, base, LINELESS, notes=notes,
+            facts={"peak_reserved_bytes": most},
         )  # fmt: skip
         if curve.blocks.by_size:
             notes.append(_BY_SIZE)
@@ -279,6 +277,31 @@ def curves_of_rank(memory: pa.Table, tags: pa.Table, rank: int) -> Iterator[Memo
             notes.append(_REUSED.format(curve.blocks.reused))
             curve = curve.but(base=None)
         yield curve
+
+
+def _by_device(parts: Iterable[pa.Table]) -> dict[tuple[str, int | None], list[pa.Table]]:
+    """Return the rows of each device, by its type and ordinal."""
+    found: dict[tuple[str, int | None], list[pa.Table]] = {}
+    for part in parts:
+        kind, kinds = code_column(part, "device_type")
+        number, numbers = code_column(
+            pa.table({"device": part["device"].dictionary_encode()}), "device"
+        )
+        key = combine_keys(np.asarray(kind, np.int64), np.asarray(number, np.int64))
+        for each in values_of(key):
+            rows = np.flatnonzero(key == each)
+            first = rows[0]
+            name = kinds[kind[first]] if kind[first] >= 0 else "unknown"
+            device = numbers[number[first]] if number[first] >= 0 else None
+            # To take all rows is to copy them.
+            own = part if len(rows) == part.num_rows else part.take(pa.array(rows))
+            found.setdefault((name, device), []).append(own)
+    return found
+
+
+def _type_and_ordinal(item: tuple[tuple[str, int | None], Any]) -> tuple[str, int]:
+    (name, device), _ = item
+    return name, NO_NUMBER if device is None else device
 
 
 def _base(events: pa.Table) -> tuple[int | None, list[str]]:

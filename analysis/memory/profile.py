@@ -160,8 +160,8 @@ class MemoryProfile:
         if moment is None:
             return None
         kept = retained(self.entries[number], moment, self.tagged[number])
-        times = None if self.forward is None else self.forward(self.curves[number].rank)
-        return kept, checkpoints(kept.rows, times)
+        forward, rank = self.forward, self.curves[number].rank
+        return kept, checkpoints(kept.rows, forward and (lambda: forward(rank)))
 
     def notes_of(self, at: int) -> list[str]:
         """Return what else there is to say of the device at a place among the curves."""

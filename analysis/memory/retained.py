@@ -12,10 +12,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pyprof2.analysis.chunked import RunningCodes
+from pyprof2.analysis.memory.curves import NO_NUMBER
+from pyprof2.columns import combine_keys, groups_of, sum_at
+from pyprof2.recording import has_text, int_column
 from pyprof2.tables import TEXT, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyprof2.analysis.memory.tags import Tagged
 
@@ -96,36 +100,42 @@ def _sum(rows: pd.DataFrame) -> int:
     return int(rows["bytes"].sum())
 
 
-def forward_times(kernels: pa.Table, ops: pa.Table) -> pd.DataFrame:
+def forward_times(parts: Iterable[pa.Table], time: str) -> pd.DataFrame:
     """Return `layer` and `time_ns` of forward in a step: what running it again takes.
 
     It is the mean over the steps; on a device the time of the kernels, else that of the ops
     themselves, without what is inside of them.
 
     Args:
-        kernels: of one rank: `layer`, `direction`, `recompute`, `step`, `dur_ns`.
-        ops: the same, with `self_ns` in place of `dur_ns`.
+        parts: of kernels or ops of one rank: `layer`, `direction`, `recompute`, `step` and `time`.
+        time: `dur_ns` or `self_ns`.
     """
-    table, time = (kernels, "dur_ns") if kernels.num_rows else (ops, "self_ns")
-    frame = table.select(["layer", "direction", "recompute", "step", time]).to_pandas()
-    texts = frame[["layer", "direction"]].astype(object)
-    again = frame["recompute"].fillna(value=False).to_numpy(bool)
-    own = (texts["direction"] == "forward").to_numpy() & texts["layer"].notna().to_numpy() & ~again
-    if frame["step"].notna().any():
-        own &= frame["step"].notna().to_numpy()
-    steps = max(1, frame.loc[own, "step"].nunique())
-    sums = frame[time][own].groupby(texts["layer"][own]).sum()
+    layers, found, has_steps = RunningCodes(), [], False
+    for part in parts:
+        layer, step = layers.add(part, "layer"), int_column(part, "step", NO_NUMBER)
+        again = part["recompute"].fill_null(fill_value=False).to_numpy()
+        own = (layer >= 0) & has_text(part, "direction", ("forward",)) & ~again
+        first, place = groups_of(combine_keys(layer[own].astype(np.int64), step[own]))
+        sums = sum_at(place, int_column(part, time, 0)[own], len(first))
+        found.append((layer[own][first], step[own][first], sums))
+        has_steps |= part["step"].null_count < part.num_rows
+    code, step, sums = np.concatenate(found, axis=1)
+    counts = step != NO_NUMBER if has_steps else np.ones(len(step), bool)
+    steps = max(1, len(np.unique(step[counts])))
+    names = pd.Series(layers.texts, dtype=object)[code[counts]]
+    sums = pd.Series(sums[counts]).groupby(names.to_numpy()).sum()
     return pd.DataFrame({"layer": sums.index, "time_ns": (sums.to_numpy() / steps).round()})
 
 
-def checkpoints(kept: pd.DataFrame, forward: pd.DataFrame | None) -> pd.DataFrame:
+def checkpoints(kept: pd.DataFrame, forward: Callable[[], pd.DataFrame] | None) -> pd.DataFrame:
     """Return the layers that are worth a checkpoint, those that free most first.
 
     Layers that differ in numbers alone are one row: `blocks.*`. A layer holds what is inside of it.
 
     Args:
         kept: `Retained.rows`.
-        forward: `layer` and `time_ns` of forward in a step; None: not known.
+        forward: gives `layer` and `time_ns` of forward in a step, where any layer is worth it;
+            None: not known.
 
     Returns:
         `CHECKPOINT_COLUMNS`.
@@ -141,12 +151,23 @@ def checkpoints(kept: pd.DataFrame, forward: pd.DataFrame | None) -> pd.DataFram
     own = set(rows["layer"].map(lambda layer: _NUMBER.sub("*", layer)))
     lists = {name for name in groups if f"{name}.*" in groups and name not in own}
     found = [
-        _checkpoint(name, layers, rows, forward)
+        each
         for name, layers in groups.items()
-        if name not in lists
+        if name not in lists and (each := _checkpoint(name, layers, rows))["frees_bytes"] > least
     ]
     frame = pd.DataFrame(found, columns=[column.name for column in CHECKPOINT_COLUMNS])
-    frame = frame[frame["frees_bytes"] > least].astype({"recompute_ns": "Int64"})
+    if found and forward is not None:
+        times = forward()
+        frame["recompute_ns"] = [
+            int(
+                sum(
+                    times.loc[_is_inside(times["layer"], layer), "time_ns"].sum()
+                    for layer in groups[name]
+                )
+            )
+            for name in frame["layer"]
+        ]
+    frame = frame.astype({"recompute_ns": "Int64"})
     return frame.sort_values(["frees_bytes", "layer"], ascending=[False, True], ignore_index=True)
 
 
@@ -157,9 +178,7 @@ def _around(path: str) -> Iterator[str]:
         yield ".".join(parts[:count])
 
 
-def _checkpoint(
-    name: str, layers: list[str], rows: pd.DataFrame, forward: pd.DataFrame | None
-) -> dict[str, Any]:
+def _checkpoint(name: str, layers: list[str], rows: pd.DataFrame) -> dict[str, Any]:
     inside = [rows[_is_inside(rows["layer"], layer)] for layer in layers]
     frees = []
     for own in inside:
@@ -170,17 +189,12 @@ def _checkpoint(
         frees.append(_sum(own) - int(own.loc[last, "bytes"].max()))
     lines = pd.concat(inside).groupby("line")["bytes"].sum()
     named = lines[~lines.index.str.startswith("(")]
-    time = None
-    if forward is not None:
-        times = [forward.loc[_is_inside(forward["layer"], layer), "time_ns"] for layer in layers]
-        time = int(sum(part.sum() for part in times))
     return {
         "layer": name,
         "line": named.idxmax() if len(named) else None,
         "layers": len(layers),
         "frees_bytes": sum(frees),
         "again_bytes": max(frees),
-        "recompute_ns": time,
     }
 
 

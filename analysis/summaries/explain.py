@@ -254,10 +254,10 @@ def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
 def _pair(rows: Explained, op: int) -> dict[str, Any]:
     """Return the forward op of an op in backward, and the nodes of an op in forward."""
     ops = rows.ops
-    forward = int(ops.forward[op])
+    forward = ops.forward(op)
     nodes = next((found for outer in ops.around(op) if (found := ops.nodes_of(outer))), [])
     named = None
-    if forward >= 0:
+    if forward is not None:
         fields = ("layer", "source", "sequence_nr")
         named = ops.named(forward) | _picked(rows.op(forward), fields)
     return {

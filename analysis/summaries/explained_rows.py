@@ -1,14 +1,15 @@
 """The rows that explanations rest on: few of many, found by their ids before they are read whole.
 
-Only ids are read at once of a table with millions of rows. They say which rows a reference leads
-to: the kernel, its launch, its op, the op that accounts for it, the kernels that share its counts.
+Of ids only the parts are read that may hold one that is asked for. They say which rows a
+reference leads to: the kernel, its launch, its op, the op that accounts for it, the kernels that
+share its counts.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -17,14 +18,13 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.hardware.verdict import JUDGED
 from pyprof2.analysis.summaries.rows import is_engine
-from pyprof2.columns import short
 from pyprof2.errors import UsageError
-from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import GRAPH_NODES, KERNELS, OPS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Int
 
 LAUNCH: Final = ("launch_id", "name", "start_ns", "pid", "tid", "kernel_count")
@@ -47,6 +47,9 @@ class Tables(Protocol):
 
     def rows(self, name: str, at: Int, columns: Collection[str]) -> pa.Table:
         """Return columns of the rows at ascending positions."""
+
+    def parts(self, name: str) -> ChunkedTable:
+        """Return a table whose rows are read part by part."""
 
 
 class Reference(NamedTuple):
@@ -73,17 +76,34 @@ class RowPlace(NamedTuple):
     op: int | None
 
 
-class _Index:
-    """Which rows have a number, found for many numbers by sorting once."""
+class _Columns:
+    """The columns of a table, of which no more parts are read than hold what is asked for."""
 
-    def __init__(self, numbers: Int) -> None:
-        self._order = short(np.argsort(numbers, kind="stable"))
-        self._sorted = numbers[self._order]
+    def __init__(self, tables: Tables, name: str) -> None:
+        self._parts = tables.parts(name)
+        self.count = self._parts.row_count
+        self._read = cache(lambda part, column: self._parts.read(part, [column])[column])
+        self._numbers = cache(lambda *part: self._read(*part).fill_null(-1).to_numpy())
+        self._bounds = cache(self._parts.bounds)
 
-    def __getitem__(self, number: int) -> Int:
-        """Return the rows with this number, in their order."""
-        first, last = np.searchsorted(self._sorted, [number, number + 1])
-        return self._order[first:last]
+    def at(self, column: str, row: int) -> Any:
+        """Return the value of a row."""
+        part = int(np.searchsorted(self._parts.offsets, row, "right")) - 1
+        return self._read(part, column)[row - int(self._parts.offsets[part])].as_py()
+
+    def where(self, column: str, number: int) -> list[int]:
+        """Return the rows with a number, in their order."""
+        least, most = self._bounds(column)
+        found: list[int] = []
+        for part in np.flatnonzero((least <= number) & (number <= most)).tolist():
+            rows = np.flatnonzero(self._numbers(part, column) == number)
+            found += (rows + self._parts.offsets[part]).tolist()
+        return found
+
+    def all(self, column: str) -> pa.ChunkedArray:
+        """Return the whole column."""
+        parts = range(len(self._parts))
+        return pa.chunked_array([c for part in parts for c in self._read(part, column).chunks])
 
 
 @dataclass(frozen=True)
@@ -114,87 +134,67 @@ class OpIds:
     """How the ops of one rank belong together, and what is short of each, by id.
 
     Attributes:
-        parent, forward: the op around each, and its forward op; -1: none.
         count: how many there are.
     """
 
     def __init__(self, tables: Tables) -> None:
-        """Read the ids, column by column: together they are many."""
+        self._ops = _Columns(tables, "ops")
+        self.count = self._ops.count
+        self._signatures = _Columns(tables, "signatures")
 
-        def column(name: str) -> pa.Table:
-            pa.default_memory_pool().release_unused()  # of the column before
-            return tables.read("ops", [name]).select([name])
-
-        def numbers(name: str) -> Int:
-            return short(int_column(column(name), name, -1))
-
-        self.parent, self.forward = numbers("parent_op_id"), numbers("forward_op_id")
-        self.count = len(self.parent)
-        self._names, self._texts = code_column(column("op"), "op")
-        self._signature = numbers("signature_id")
-        self._signatures = tables.read("signatures", ["signature"])["signature"]
-        self._is_inner = has_text(column("cost_status"), "cost_status", ("in_parent",))
-        known, self._counts = np.zeros(self.count, bool), np.zeros(self.count, bool)
-        for name in ("flops", "bytes"):
-            count = int_column(column(name), name, -1)
-            known |= count >= 0
-            self._counts |= count > 0
-        self._is_known = known
-
-    @cached_property
-    def _inside(self) -> _Index:
-        return _Index(self.parent)
-
-    @cached_property
-    def _nodes(self) -> _Index:
-        """The autograd nodes by their forward op."""
-        is_node = np.array([*(bool(_NODE_NAME.fullmatch(text)) for text in self._texts), False])
-        return _Index(np.where(is_node[self._names], self.forward, -1))
+    def forward(self, op: int) -> int | None:
+        """Return the forward op of an op."""
+        found: int | None = self._ops.at("forward_op_id", op)
+        return found
 
     @cached_property
     def calls(self) -> Int:
         """The ops that are rows of the profile where there is no GPU activity."""
-        names = pa.DictionaryArray.from_arrays(pa.array(self._names), pa.array(self._texts))
-        return np.flatnonzero(~is_engine(pa.chunked_array([names])))
+        return np.flatnonzero(~is_engine(self._ops.all("op")))
 
     def named(self, op: int) -> dict[str, Any]:
         """Return number and name of an op."""
-        return {"op_id": op, "op": self._texts[self._names[op]]}
+        return {"op_id": op, "op": self._ops.at("op", op)}
 
     def signature(self, op: int) -> str | None:
         """Return an op with its inputs as text; None where these were not recorded."""
-        number = int(self._signature[op])
-        text: str | None = self._signatures[number].as_py() if number >= 0 else None
-        return text
+        number = self._ops.at("signature_id", op)
+        return None if number is None else self._signatures.at("signature", number)
 
     def around(self, op: int) -> Iterator[int]:
         """Give the op and those around it, the innermost first."""
-        while op >= 0:
+        while op is not None:
             yield op
-            op = int(self.parent[op])
+            op = self._ops.at("parent_op_id", op)
 
     def nodes_of(self, op: int) -> list[int]:
         """Return the autograd nodes whose forward op this is."""
-        found: list[int] = self._nodes[op].tolist()
-        return found
+        found = self._ops.where("forward_op_id", op)
+        return [node for node in found if _NODE_NAME.fullmatch(self._ops.at("op", node))]
 
     def owner(self, op: int | None) -> int | None:
         """Return the op that accounts for an op: itself, or the nearest one around that does."""
         if op is None:
             return None
         # Where the ops inside account for the work, none around does.
-        owner = next((outer for outer in self.around(op) if not self._is_inner[outer]), None)
-        return owner if owner is not None and self._is_known[owner] else None
+        status = partial(self._ops.at, "cost_status")
+        owner = next((outer for outer in self.around(op) if status(outer) != "in_parent"), None)
+        return owner if owner is not None and self._most_counted(owner) >= 0 else None
+
+    def _most_counted(self, op: int) -> int:
+        """Return the greater one of the counts of an op; -1: it has none."""
+        counts = (self._ops.at(name, op) for name in ("flops", "bytes"))
+        return max(-1 if count is None else count for count in counts)
 
     def counted_inside(self, op: int) -> list[dict[str, Any]]:
         """Return the outermost ops inside an op that account for work of theirs."""
-        found, todo = [], self._inside[op].tolist()
+        found, todo = [], self._ops.where("parent_op_id", op)
         while todo:
             inner = todo.pop(0)
-            if self._counts[inner]:
+            if self._most_counted(inner) > 0:
                 found.append(self.named(inner))
             else:
-                todo += self._inside[inner].tolist()
+                todo += self._ops.where("parent_op_id", inner)
         return found
 
 
@@ -219,17 +219,8 @@ class Explained:
         """
         self.ops = OpIds(tables)
         self.devices: list[dict[str, Any]] = tables.read("devices").to_pylist()
-
-        def numbers(name: str, column: str) -> Int:
-            return short(int_column(tables.read(name, [column]), column, -1))
-
-        self._id_of = {name: numbers(name, "kernel_id") for name in _GPU}
-        self.has_gpu = any(map(len, self._id_of.values()))
-        self._by_id = {name: _Index(each) for name, each in self._id_of.items()}
-        self._op_of = {name: numbers(name, "op_id") for name in _GPU}
-        self._by_owner = _Index(numbers("kernels", "cost_op_id"))
-        self._call_of = numbers("kernels", "cost_call_id")
-        self._by_call = _Index(self._call_of)
+        self._gpu = {name: _Columns(tables, name) for name in _GPU}
+        self.has_gpu = any(each.count for each in self._gpu.values())
         self._places = {reference: self._find(reference) for reference in references}
         self._kernel_ids = {place: self._kernel_id(place) for place in self._places.values()}
         parts = tables.read("kernel_parts")
@@ -240,10 +231,12 @@ class Explained:
     def _kernel_id(self, place: RowPlace) -> int:
         """Return the number of the row of the profile at a place, -1 for none."""
         if place.table is not None:
-            return int(self._id_of[place.table][place.row])
-        row = np.searchsorted(self.ops.calls, place.op or 0)
-        is_row = not self.has_gpu and row < len(self.ops.calls)
-        return int(row) if is_row and self.ops.calls[row] == place.op else -1
+            number: int = self._gpu[place.table].at("kernel_id", place.row)
+            return number
+        if self.has_gpu:
+            return -1
+        row = int(np.searchsorted(self.ops.calls, place.op or 0))
+        return row if place.op in self.ops.calls[row : row + 1] else -1
 
     def place(self, reference: Reference) -> RowPlace:
         """Return where a reference leads to."""
@@ -254,11 +247,12 @@ class Explained:
         ops = {place.op for place in places if place.op is not None}
         owners = {owner for op in ops if (owner := self.ops.owner(op)) is not None}
         at = {name: {p.row for p in places if p.table == name} for name in _GPU}
-        at["kernels"].update(*(self._by_owner[owner].tolist() for owner in owners))
-        calls = {int(self._call_of[row]) for row in list(at["kernels"])} - {-1}
-        at["kernels"].update(*(self._by_call[call].tolist() for call in calls))
+        kernels = self._gpu["kernels"]
+        at["kernels"].update(*(kernels.where("cost_op_id", owner) for owner in owners))
+        calls = {kernels.at("cost_call_id", row) for row in at["kernels"]} - {None}
+        at["kernels"].update(*(kernels.where("cost_call_id", call) for call in calls))
         self._work = {name: _Some.of(tables, name, at[name], _WORK) for name in _GPU}
-        forward = {int(self.ops.forward[op]) for op in ops} - {-1}
+        forward = {each for op in ops if (each := self.ops.forward(op)) is not None}
         self._ops = _Some.of(tables, "ops", ops | owners | forward, _OF_OPS)
         nodes = set().union(*(_numbers(some.table, "graph_node") for some in self._work.values()))
         self._nodes = _Some.of(tables, "graph_nodes", nodes, GRAPH_NODES.names)
@@ -274,11 +268,10 @@ class Explained:
         """
         kind, number = reference
         if kind == "kernel" and self.has_gpu:
-            for name in _GPU:
-                for row in self._by_id[name][number].tolist()[:1]:
-                    op = int(self._op_of[name][row])
-                    return RowPlace(name, row, op if op >= 0 else None)
-            raise _absent(reference, sum(map(len, self._id_of.values())))
+            for name, columns in self._gpu.items():
+                for row in columns.where("kernel_id", number)[:1]:
+                    return RowPlace(name, row, columns.at("op_id", row))
+            raise _absent(reference, sum(each.count for each in self._gpu.values()))
         ops = self.ops.calls if kind == "kernel" else range(self.ops.count)
         if number >= len(ops):
             raise _absent(reference, len(ops))
@@ -301,11 +294,11 @@ class Explained:
 
     def sharing(self, owner: int) -> pa.Table:
         """Return the kernels that share the counts of an op, in their order."""
-        return self._work["kernels"].rows(self._by_owner[owner])
+        return self._work["kernels"].rows(self._gpu["kernels"].where("cost_op_id", owner))
 
     def of_call(self, call: int) -> pa.Table:
         """Return the kernels that share the counts of an op's call in a replay, in their order."""
-        return self._work["kernels"].rows(self._by_call[call])
+        return self._work["kernels"].rows(self._gpu["kernels"].where("cost_call_id", call))
 
     def node(self, node: int) -> dict[str, Any]:
         """Return what is known of a node of a graph."""

@@ -23,7 +23,7 @@ def memory_by_device(
         tables: of the run.
         forward_times: returns what `forward_times_of` does of a rank, when somebody asks for it.
     """
-    from pyprof2.analysis.memory.curves import curves_of_rank
+    from pyprof2.analysis.memory.curves import EVENTS_NEEDED, curves_of_rank
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.memory.tags import last_weights
 
@@ -31,7 +31,7 @@ def memory_by_device(
     curves = [
         curve
         for rank in tables.ranks
-        for curve in curves_of_rank(rank.read("memory"), tags, rank.rank)
+        for curve in curves_of_rank(rank.in_parts("memory", EVENTS_NEEDED), tags, rank.rank)
     ]
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
     weights = last_weights(tables.table("weights"))
@@ -43,11 +43,10 @@ def forward_times_of(tables: RunTables, rank: int) -> pd.DataFrame:
     """Return the times of forward of a rank's layers."""
     from pyprof2.analysis.memory.retained import forward_times
 
-    columns = ("layer", "direction", "recompute", "step")
     (own,) = tables.of(rank)
-    return forward_times(
-        own.read("kernels", (*columns, "dur_ns")), own.read("ops", (*columns, "self_ns"))
-    )
+    name, time = ("kernels", "dur_ns") if own.parts("kernels").row_count else ("ops", "self_ns")
+    columns = ("layer", "direction", "recompute", "step", time)
+    return forward_times(own.in_parts(name, columns), time)
 
 
 def memory_by_op(tables: RunTables, window_ms: tuple[float, float] | None) -> pd.DataFrame:

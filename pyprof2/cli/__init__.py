@@ -64,6 +64,11 @@ _GROUPS: Final = {
 """The commands, by what `--help` groups them under; the module of its name declares each."""
 _COMMANDS: Final = tuple(name for group in _GROUPS.values() for name in group)
 
+_READING: Final = {*_COMMANDS, "spend", "skyline-report"}.difference(
+    *map(_GROUPS.get, ("Record", "Editor")), ("parse",)
+)
+"""The commands that read stores: they take memory by the same rules as `parse`."""
+
 _OLD_NAMES: Final = ("spend", "skyline-report")
 """Names that work and are not listed: of `energy`, and of `export --skyline`."""
 
@@ -195,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = next((word for word in words if word not in _COMMON), None)
         args = build_parser(command).parse_args(words)
         verbose = args.verbose
-        _run(args)
+        _run(args, reads=command in _READING)
         sys.stdout.flush()
     except SystemExit as stop:  # argparse has printed the error, or the help
         return _flush(stop.code)
@@ -235,12 +240,16 @@ def _with_command(words: Sequence[str]) -> list[str]:
     raise UsageError(msg)
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace, *, reads: bool) -> None:
     """Run the command; where memory is short, the error says so, whatever library raised it."""
     try:
         with warnings.catch_warnings():
             # `messages.warn` says what is left out, with all else that is wrong with a store.
             warnings.simplefilter("ignore", LeftOutWarning)
+            if reads:
+                from pyprof2.cli.deferred import import_arrow
+
+                import_arrow()
             _run_on_store(args)
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, it is raised
         # Arrow has errors of several classes for it, and parsers those of formats.

@@ -6,15 +6,23 @@ Only the command line does this: in a program of others these libraries are as t
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_SETTINGS: Final = {
+    # Arrow's own allocator keeps tens of megabytes that were freed, and has new ones cleared one by
+    # one; and Arrow itself takes memory from there whatever pool a program sets later.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    # NumPy starts threads for products of matrices, which spin a while, and there are none here.
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""What Arrow and NumPy read from the environment when they are imported."""
 
 
 class _Without(MetaPathFinder):
@@ -39,6 +47,21 @@ def _without(*names: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+def import_arrow(*, also_in_children: bool = False) -> None:
+    """Import NumPy and Arrow so that they take memory as `pyprof2.pipeline.allocation` says.
+
+    Args:
+        also_in_children: whether the processes that we start do the same; a user's program is none.
+    """
+    own = {name: _SETTINGS[name] for name in _SETTINGS.keys() - os.environ.keys()}
+    os.environ.update(own)
+    from pyprof2.pipeline.allocation import give_memory_back
+
+    give_memory_back()
+    for name in () if also_in_children else own:
+        del os.environ[name]
+
+
 def defer_pandas() -> None:
     """Have Arrow import pandas for the first DataFrame, not for the first array.
 
@@ -49,6 +72,8 @@ def defer_pandas() -> None:
     """
     if "pandas" in sys.modules:
         return
+    import pyarrow as pa
+
     with _without("pandas", "dateutil"):
         pa.array(())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -102,15 +101,9 @@ def _add_beside(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Parse `args.traces`, and print where the store is."""
-    # Arrow reads it when it is imported. Its own allocator keeps tens of megabytes that were freed,
-    # and Arrow itself takes memory from there whatever pool a program sets later.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    # NumPy starts threads for products of matrices, which spin a while, and there are none here.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from pyprof2.cli.deferred import defer_pandas
-    from pyprof2.pipeline.allocation import give_memory_back
+    from pyprof2.cli.deferred import defer_pandas, import_arrow
 
-    give_memory_back()
+    import_arrow(also_in_children=True)
     defer_pandas()
     # Parsing makes arrays and short lists by the thousand, which are in no reference cycle.
     gc.set_threshold(_GC_OBJECTS)

@@ -47,20 +47,27 @@ def test_pages_of_small_blocks_are_cleared_once() -> None:
     assert small < 2 * pages_of_megabyte / 10
 
 
-def test_parse_takes_nothing_from_the_allocator_of_arrow_s_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["parse", "prof"])
+def test_nothing_is_taken_from_the_allocator_of_arrow_s_own(tmp_path: Path, command: str) -> None:
     trace = tmp_path / "mm.json"
     trace.write_text(json.dumps(mm_trace()))
     program = """
-import sys
+import os, sys
 from pyprof2.cli import main
-main(["parse", "-q", sys.argv[1]])
+before = dict(os.environ)
+main([sys.argv[2], "-q", sys.argv[1]])
 import pyarrow as pa
+print(os.environ == before)
 own = {"mimalloc", "jemalloc"} & set(pa.supported_memory_backends())
 print([getattr(pa, f"{name}_memory_pool")().max_memory() for name in own])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(trace)], capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", program, str(trace), command],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
 
-    taken = json.loads(done.stdout.splitlines()[-1])
+    same, found = done.stdout.splitlines()[-2:]
+    taken = json.loads(found)
+    # A program that a command which reads starts is the user's own, and has their settings.
+    assert same == str(command != "parse")
     assert taken == [0] * len({"mimalloc", "jemalloc"} & set(pa.supported_memory_backends()))

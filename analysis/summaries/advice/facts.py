@@ -17,7 +17,7 @@ from pyprof2.analysis.chunked import InMemory, chunks_of, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
-from pyprof2.analysis.memory.curves import curves_of_rank
+from pyprof2.analysis.memory.curves import EVENTS_NEEDED, curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.serving.steps import names_steps
 from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
@@ -387,8 +387,10 @@ class ColumnsOfRank:
 
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
-        kinds = self._wanted("memory", ["device_type"], None)
-        memory = self._wanted("memory", INPUT["memory"], ~has_text(kinds, "device_type", ("cpu",)))
+        memory = (
+            part.filter(pa.array(~has_text(part, "device_type", ("cpu",))))
+            for part in self.parts("memory", EVENTS_NEEDED)
+        )
         tags = whole(self._read("memory_tags"), INPUT["memory_tags"]).unify_dictionaries()
         return MemoryProfile(Path(), list(curves_of_rank(memory, tags, rank)), tags=tags)
 

@@ -239,7 +239,7 @@ def memory_peaks(
     base = None
     if chosen == _CPU:
         rank = tags["rank"][0].as_py() if tags.num_rows else 0
-        base = next(curves_of_rank(memory.filter(pa.array(is_chosen)), tags, rank)).base
+        base = next(curves_of_rank([memory.filter(pa.array(is_chosen))], tags, rank)).base
     events = events.assign(live=_live)[is_chosen]
     if base is not None:
         events = events.assign(live=base + events["bytes"].cumsum())

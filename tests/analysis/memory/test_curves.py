@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.memory.curves import find_blocks
+from pyprof2.analysis.chunked import InMemory, chunks_of
+from pyprof2.analysis.memory.curves import EVENTS_NEEDED, curves_of_rank, find_blocks
+from pyprof2.analysis.memory.retained import forward_times
+from tests.builders import canonical
 
 Event = tuple[int, int, int]
 """Bytes, address (-1: not recorded) and thread."""
@@ -92,3 +95,55 @@ def test_releases_that_were_found_by_size_are_said_so() -> None:
 
     assert find_blocks(change, np.array([-1, -1]), thread).by_size
     assert not find_blocks(change, np.array([1, 1]), thread).by_size
+
+
+_DEVICES = st.sampled_from([("cuda", 0), ("cuda", 1), ("cpu", None), (None, None), ("hip", 0)])
+
+
+@given(st.lists(st.tuples(_DEVICES, st.integers(-9, 9)), max_size=20), st.integers(1, 20))
+def test_each_device_has_the_events_that_are_its_own(
+    events: list[tuple[tuple[str | None, int | None], int]], size: int
+) -> None:
+    rows = (
+        {"time_ns": at, "device_type": kind, "device": device, "bytes": change}
+        for at, ((kind, device), change) in enumerate(events)
+    )
+    parts = chunks_of(InMemory.cut(canonical("memory", *rows), size), EVENTS_NEEDED)
+
+    found = list(curves_of_rank(parts, canonical("memory_tags"), 0))
+
+    expected: dict[tuple[str, int | None], list[int]] = {}
+    for (kind, device), change in events:
+        expected.setdefault((kind or "unknown", device), []).append(change)
+    assert [((c.device_type, c.device), c.change.tolist()) for c in found] == sorted(
+        expected.items(), key=lambda item: (item[0][0], item[0][1] is not None, item[0][1])
+    )
+
+
+_STEPS = st.sampled_from([None, None, 1, 2])
+_FORWARD_ROWS = st.tuples(
+    st.sampled_from(["a", "a.b", None]), st.sampled_from(["forward", "forward", "backward", None]),
+    st.sampled_from([False, None, True]), _STEPS, st.integers(0, 99),
+)  # fmt: skip
+
+
+@given(st.lists(_FORWARD_ROWS, max_size=20), st.integers(1, 4))
+def test_the_time_of_forward_is_a_mean_over_its_steps(
+    rows: list[tuple[str | None, str | None, bool | None, int | None, int]], size: int
+) -> None:
+    names = ("layer", "direction", "recompute", "step", "dur_ns")
+    table = canonical("kernels", *(dict(zip(names, row, strict=True)) for row in rows))
+
+    found = forward_times(chunks_of(InMemory.cut(table, size), names), "dur_ns")
+
+    own = [(layer, step, time) for layer, way, again, step, time in rows
+           if layer and way == "forward" and not again]  # fmt: skip
+    if any(step is not None for *_, step, _ in rows):
+        own = [each for each in own if each[1] is not None]
+    steps = max(1, len({step for _, step, _ in own} - {None}))
+    sums: dict[str, int] = {}
+    for layer, _, time in own:
+        sums[layer] = sums.get(layer, 0) + time
+    assert dict(zip(found["layer"], found["time_ns"], strict=True)) == {
+        layer: round(time / steps) for layer, time in sums.items()
+    }

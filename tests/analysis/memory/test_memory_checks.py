@@ -20,7 +20,7 @@ def _profile(rows: list[dict[str, Any]], tags: list[dict[str, Any]]) -> MemoryPr
         "memory", *({"time_ns": 10 * at} | default | row for at, row in enumerate(rows))
     )
     told = canonical("memory_tags", *({"rank": 0, "time_ns": 1000} | tag for tag in tags))
-    return MemoryProfile(Path("x"), list(curves_of_rank(table, told, 0)), tags=told)
+    return MemoryProfile(Path("x"), list(curves_of_rank([table], told, 0)), tags=told)
 
 
 def _held(**sizes: int) -> MemoryProfile:

@@ -35,7 +35,7 @@ def _memory(*rows: dict[str, Any]) -> pa.Table:
 
 
 def _curve(*rows: dict[str, Any]) -> MemoryCurve:
-    (curve,) = curves_of_rank(_memory(*rows), canonical("memory_tags"), 0)
+    (curve,) = curves_of_rank([_memory(*rows)], canonical("memory_tags"), 0)
     return curve
 
 

@@ -69,6 +69,28 @@ def test_what_is_explained_are_the_rows_of_the_store(stores: tuple[Path, Path]) 
         assert facts["sharing"] is None or [s["kernel_id"] for s in facts["sharing"]] == shared
 
 
+def test_what_is_explained_of_an_op_are_the_ops_that_name_it(stores: tuple[Path, Path]) -> None:
+    ops = rows(stores[1], "ops")
+    asked = ops[:: len(ops) // 60]
+
+    whole, cut = (
+        list(load(store).explain_all([(0, f"op:{op['op_id']}") for op in asked]))
+        for store in stores
+    )
+
+    assert whole == cut
+    for row, facts in zip(asked, cut, strict=True):
+        outer, around = row["parent_op_id"], []
+        while outer is not None:
+            around.append(outer)
+            outer = ops[outer]["parent_op_id"]
+        assert [each["op_id"] for each in facts["op"]["inside"]] == around
+        named = [op["op_id"] for op in ops if op["forward_op_id"] == row["op_id"]]
+        named = [number for number in named if "Backward" in ops[number]["op"]]
+        assert not named or [each["op_id"] for each in facts["pair"]["backward"]] == named
+    assert any(facts["pair"]["backward"] for facts in cut)
+
+
 def damage(store: Path, table: str, column: str) -> None:
     """Make a column of the last part of a table unreadable."""
     file = store / table / "rank-0.parquet"
