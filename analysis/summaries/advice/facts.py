@@ -24,10 +24,9 @@ from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.causes import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
-from pyprof2.analysis.time.idle import INPUT as IDLE
 from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import combine_keys, row_of, text_array
+from pyprof2.columns import combine_keys, narrow, row_of, sum_at, text_array, values_of
 from pyprof2.recording import code_column, has_text
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
+    from pyprof2.analysis.summaries.advice.findings import RuleFinding
     from pyprof2.analysis.summaries.advice.without import Replay
 
     Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
@@ -69,7 +69,6 @@ INPUT: Final = {
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
-_RECORDED: Final = dict.fromkeys(("kernels", "copies"), ("rank", "device", "start_ns", "dur_ns"))
 _MADE: Final = {
     ("kernels", "missed"): (
         "tensor_core_eligible", "compute_dtype", "params", "device_type", "tensor_core", "flops",
@@ -80,7 +79,7 @@ _MADE: Final = {
     ("launches", "cause"): ("name",),
 }  # fmt: skip
 """The columns that are made here, each of some of its table."""
-_READ_AGAIN: Final = ("kernels", "ops", "idle")
+_READ_AGAIN: Final = ("ops", "idle")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
@@ -91,6 +90,7 @@ _IDLE: Final = (
     "gap_id", "start_ns", "time_ns", "cause", "op", "source", "drained", "op_id", "launch_id",
     "kernel_id", "device",
 )  # fmt: skip
+_SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call", "unknown")
 CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
 TIMES: Final = ("device", "start_ns", "dur_ns")
 _NEARLY_ALL: Final = 0.95
@@ -190,9 +190,23 @@ class RankFacts:
         """Return columns of a table, of the rows that are wanted; None: of all."""
         return self.tables.rows(name, columns, where)
 
+    def count(self, name: str) -> int:
+        """Return how many rows a table has."""
+        return self.tables.count(name)
+
     def work(self, *columns: str) -> pd.DataFrame:
         """Return columns of kernels, and then of copies."""
         return pd.concat([self.rows(name, *columns) for name in ("kernels", "copies")])
+
+    @cached_property
+    def found(self) -> dict[str, RuleFinding | None]:
+        """What rules found so far, by their slugs: see `Rule.ask`."""
+        return {}
+
+    @cached_property
+    def lacks_totals(self) -> bool:
+        """Whether no event on memory says how much is allocated."""
+        return not self.tables.has("memory", "allocated_bytes")
 
     @cached_property
     def memory(self) -> MemoryProfile:
@@ -242,7 +256,7 @@ class RankFacts:
     @cached_property
     def devices_count(self) -> int:
         """How many devices worked; 1 where none did."""
-        return max(1, int(self.rows("idle", "device")["device"].nunique(dropna=False)))
+        return max(1, len(values_of(codes(self.rows("idle", "device")["device"]))))
 
     @cached_property
     def replay(self) -> Replay | None:
@@ -263,7 +277,7 @@ class RankFacts:
         at = row_of(calls["launch_id"].to_numpy(np.int64), int_values(work["launch_id"]))
         queued = called[at]
         place = combine_keys(*(int_values(work[name]) for name in ("device", "stream")))
-        order = np.lexsort((work["start_ns"].to_numpy(np.int64), place))
+        order = order_by(place, work["start_ns"].to_numpy(np.int64))
         before, after = order[:-1], order[1:]
         following = np.full(len(order), np.nan)
         following[before] = np.where(place[before] == place[after], queued[after], np.nan)
@@ -291,16 +305,34 @@ class RankFacts:
 
     def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
         """Return columns of the idle time that has one of the causes."""
+        if set(causes) <= set(_SELDOM):
+            idle = self._seldom_idle
+            return idle.loc[idle["cause"].isin(causes).to_numpy(bool), [*columns]]
         return self.rows("idle", *columns, where=self.are("idle", "cause", causes))
+
+    @cached_property
+    def _seldom_idle(self) -> pd.DataFrame:
+        """The idle time with the causes that are few, read at once."""
+        return self.rows("idle", *_IDLE, where=self.are("idle", "cause", _SELDOM))
+
+    @cached_property
+    def _idle_times(self) -> dict[str, int]:
+        """How much idle time has each cause."""
+        idle = self.rows("idle", "cause", "time_ns")
+        code, causes = codes(idle["cause"]), idle["cause"].cat.categories
+        sums = sum_at(code, idle["time_ns"].to_numpy("int64"), len(causes))
+        return dict(zip(causes, sums.tolist(), strict=True))
 
     def idle_ns(self, *causes: str) -> int:
         """Return how much of the idle time has one of the causes."""
-        idle = self.rows("idle", "time_ns", where=self.are("idle", "cause", causes))
-        return int(idle["time_ns"].sum())
+        return sum(self._idle_times.get(cause, 0) for cause in {*causes})
 
-    def calls_of(self, *causes: str) -> pd.DataFrame:
-        """Return the GPU calls of some kinds."""
-        return self.rows("launches", *CALLS, where=self.are("launches", "cause", causes))
+    def calls_of(self, *causes: str, above_ns: int = -1) -> pd.DataFrame:
+        """Return the GPU calls of some kinds that took longer than `above_ns`."""
+        wanted = self.are("launches", "cause", causes)
+        if above_ns >= 0:
+            wanted = wanted & (self.rows("launches", "dur_ns")["dur_ns"].to_numpy() > above_ns)
+        return self.rows("launches", *CALLS, where=wanted)
 
     def share(self, time_ns: float) -> float:
         """Return a time as a share of what was recorded, in percent."""
@@ -362,12 +394,14 @@ class ColumnsOfRank:
         kept = self._kept.get(name)
         if kept is not None:
             rows = np.flatnonzero(kept)
-            where = kept if where is None else _at(rows[where], len(kept))
+            where = kept if where is None else rows_at(rows[where], len(kept))
+        if where is not None and not where.any():
+            return _frame(self.read(name, columns, where))
         if where is not None and name in _READ_AGAIN:
-            return _frame(self._wanted(name, columns, where))
+            return _frame(self.read(name, columns, where))
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            read = _frame(self._wanted(name, lacking, None))
+            read = _frame(self.read(name, lacking))
             self._known.update({(name, each): read[each] for each in lacking})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
         if name in _READ_AGAIN:
@@ -375,6 +409,16 @@ class ColumnsOfRank:
                 if found[each].dtype != "category":
                     del self._known[name, each]
         return found if where is None else found[where]
+
+    def has(self, name: str, column: str) -> bool:
+        """Return whether a column of numbers may have any; what is not kept counts, too."""
+        least, most = self._read(name).bounds(column)
+        return bool((least <= most).any())
+
+    def count(self, name: str) -> int:
+        """Return how many rows there are."""
+        kept = self._kept.get(name)
+        return self._read(name).row_count if kept is None else int(kept.sum())
 
     def parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns as they are stored, part by part."""
@@ -387,8 +431,8 @@ class ColumnsOfRank:
 
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
-        kinds = self._wanted("memory", ["device_type"], None)
-        memory = self._wanted("memory", INPUT["memory"], ~has_text(kinds, "device_type", ("cpu",)))
+        kinds = self.read("memory", ["device_type"])
+        memory = self.read("memory", INPUT["memory"], ~has_text(kinds, "device_type", ("cpu",)))
         tags = whole(self._read("memory_tags"), INPUT["memory_tags"]).unify_dictionaries()
         return MemoryProfile(Path(), list(curves_of_rank(memory, tags, rank)), tags=tags)
 
@@ -401,7 +445,7 @@ class ColumnsOfRank:
         tables = {name: table.unify_dictionaries() for name, table in tables.items()}
         return ServerFacts.of(tables, rank)
 
-    def _wanted(self, name: str, columns: Sequence[str], where: Bool | None) -> pa.Table:
+    def read(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pa.Table:
         """Return columns of the rows that are wanted, of all that are stored."""
         table = self._read(name)
         made = [each for each in columns if (name, each) in _MADE]
@@ -435,13 +479,6 @@ class ColumnsOfRank:
         return rows
 
 
-def _at(rows: Int, count: int) -> Bool:
-    """Return which of so many rows these are."""
-    found = np.zeros(count, bool)
-    found[rows] = True
-    return found
-
-
 def facts_of_ranks(
     tables: Mapping[str, pa.Table],
     devices: Sequence[Mapping[str, Any]],
@@ -456,14 +493,18 @@ def facts_of_ranks(
     """
     ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
 
-    def of_rank(rank: int) -> Callable[[str], ChunkedTable]:
-        return lambda name: InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
+    def of_rank(rank: int) -> tuple[int, Callable[[str], ChunkedTable], StepWindows]:
+        def read(name: str) -> ChunkedTable:
+            return InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
 
-    yield from facts_of_parts(map(of_rank, ranks), devices, override)
+        return rank, read, _steps_of(read)
+
+    yield from facts_of_parts(map(of_rank, ranks), windows_of_ranks(tables), devices, override)
 
 
 def facts_of_parts(
-    parts: Iterable[Callable[[str], ChunkedTable]],
+    parts: Iterable[tuple[int, Callable[[str], ChunkedTable], StepWindows]],
+    windows: pd.DataFrame,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
     job: Together | None = None,
@@ -471,8 +512,10 @@ def facts_of_parts(
     """Yield what was recorded of each rank whose devices did anything.
 
     Args:
-        parts: for each rank what opens a canonical table of it by its name, columns `INPUT`; asked
-            for one after another, so that few of them are in memory together.
+        parts: for each rank its number, what opens a canonical table of it by its name, columns
+            `INPUT`, and when its steps were; asked for one after another, so that few of them are
+            in memory together.
+        windows: of all ranks, as `windows_of_ranks` returns them.
         devices: as for `facts_of_ranks`.
         override: the same.
         job: what is known of all ranks together; None where one was recorded.
@@ -481,12 +524,10 @@ def facts_of_parts(
     def judge(rows: pa.Table) -> tuple[Int, Devices]:
         return devices_of(rows, devices, override)
 
-    for read in parts:
-        recorded = {name: whole(read(name), columns) for name, columns in _RECORDED.items()}
-        windows = windows_of_ranks(recorded | {"trace": whole(read("trace"), IDLE["trace"])})
-        del recorded
-        if len(windows):
-            yield replace(_of_rank(read, windows, judge), job=job)
+    for rank, read, steps in parts:
+        own = windows[windows["rank"] == rank]
+        if len(own):
+            yield replace(_of_rank(read, own, steps, judge), job=job)
 
 
 def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankFacts:
@@ -499,21 +540,25 @@ def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankF
     windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
     idle = InMemory(times.select(INPUT["idle"]))
     facts = _of_rank(
-        lambda name: idle if name == "idle" else read(name), windows,
+        lambda name: idle if name == "idle" else read(name), windows, _steps_of(read),
         lambda rows: devices_of(rows, []),
     )  # fmt: skip
     return replace(facts, is_cpu=True)
 
 
+def _steps_of(read: Callable[[str], ChunkedTable]) -> StepWindows:
+    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
+    times = ["launch_ns", "start_ns", "dur_ns"]
+    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), times))
+    return step_windows(ranges, work)
+
+
 def _of_rank(
     read: Callable[[str], ChunkedTable],
     windows: pd.DataFrame,
+    steps: StepWindows,
     judge: Callable[[pa.Table], tuple[Int, Devices]],
 ) -> RankFacts:
-    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
-    times = ["launch_ns", "start_ns", "dur_ns"]
-    activities = (part for name in _RECORDED for part in chunks_of(read(name), times))
-    steps = step_windows(ranges, activities)
     found = judge(read("kernels").empty(["device"]))[1]
     trace = whole(read("trace"), ["world_size", "profiler"]).to_pylist()
     size = max((row["world_size"] or 1 for row in trace), default=1)
@@ -581,6 +626,24 @@ def int_values(rows: pd.Series) -> Int:
     """Return whole numbers, -1 for null."""
     values: Int = rows.to_numpy(np.int64, na_value=-1)
     return values
+
+
+def codes(rows: pd.Series) -> Int:
+    """Return a number for each value of text or whole numbers, -1 for null."""
+    return rows.cat.codes.to_numpy("int64") if rows.dtype == "category" else int_values(rows)
+
+
+def rows_at(rows: Int, count: int) -> Bool:
+    """Return which of so many rows these are."""
+    found = np.zeros(count, bool)
+    found[rows] = True
+    return found
+
+
+def order_by(group: Int, time: Int) -> Int:
+    """Return the rows by groups, of which there are few, and in order of time in each."""
+    order = np.argsort(time, kind="stable")
+    return order[np.argsort(narrow(group)[order], kind="stable")]
 
 
 def flags(rows: pd.Series) -> Bool:
