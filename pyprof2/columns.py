@@ -78,7 +78,7 @@ def row_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int6
     """Return where in ascending `ids` each wanted one is; -1 for one that is not there."""
     if not len(ids):
         return np.full(len(wanted), -1)
-    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (np.diff(ids) == 1).all():
+    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
         return np.where((wanted >= 0) & (wanted < len(ids)), wanted, -1)
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     return np.where(ids[at] == wanted, at, -1)

@@ -21,7 +21,6 @@ from pyprof2.analysis.summaries.advice.facts import (
     ends,
     int_values,
     matches,
-    order_by,
     rows_at,
 )
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
@@ -318,12 +317,11 @@ def _follows(
     Returns:
         Also which, in this order, go on with what the kernel before them on the stream wrote.
     """
-    work = facts.work("stream", "start_ns")
-    of_stream = order_by(int_values(work["stream"]), work["start_ns"].to_numpy(np.int64))
-    place = np.empty(len(work), np.int64)
-    place[of_stream] = np.arange(len(work))
+    in_order = facts.by_stream[1]
+    place = np.empty(len(in_order), np.int64)
+    place[in_order] = np.arange(len(in_order))
     place = place[: len(wanted)][wanted]  # kernels stand before copies
-    order = np.argsort(np.where(rows["stream"].isna(), place + len(work), place))
+    order = np.argsort(np.where(rows["stream"].isna(), place + len(in_order), place))
     before = np.r_[order[:1], order[:-1]]
     follows: Bool = place[order] == place[before] + 1
     for name in ("stream", "layer", "direction", "op"):

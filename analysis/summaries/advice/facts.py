@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.chunked import InMemory, chunks_of, whole
+from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
@@ -26,8 +27,8 @@ from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import combine_keys, narrow, row_of, sum_at, text_array, values_of
-from pyprof2.recording import code_column, has_text
+from pyprof2.columns import combine_keys, narrow, row_of, sum_at, text_array
+from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
@@ -198,6 +198,11 @@ class RankFacts:
         """Return columns of kernels, and then of copies."""
         return pd.concat([self.rows(name, *columns) for name in ("kernels", "copies")])
 
+    def numbers(self, column: str) -> Int:
+        """Return whole numbers of kernels, and then of copies; -1 for null."""
+        tables = [self.rows(name, column)[column] for name in ("kernels", "copies")]
+        return np.concatenate([*map(int_values, tables)])
+
     @cached_property
     def found(self) -> dict[str, RuleFinding | None]:
         """What rules found so far, by their slugs: see `Rule.ask`."""
@@ -256,7 +261,7 @@ class RankFacts:
     @cached_property
     def devices_count(self) -> int:
         """How many devices worked; 1 where none did."""
-        return max(1, len(values_of(codes(self.rows("idle", "device")["device"]))))
+        return max(1, len(self._idle_sums[1]))
 
     @cached_property
     def replay(self) -> Replay | None:
@@ -266,24 +271,31 @@ class RankFacts:
         return None if self.is_cpu else Replay.of(self)
 
     @cached_property
-    def followers(self) -> tuple[Int, Floats]:
-        """The ids of kernels and copies, ascending, and when the next one of the stream was queued.
+    def followers(self) -> Int:
+        """By id of a kernel or copy, when the next one of the stream was queued.
 
-        That is the end of the call that launched it; NaN: there is none, or no call.
+        That is the end of the call that launched it; `ENDLESS`: there is none, or no call.
         """
-        work = self.work("kernel_id", "device", "stream", "start_ns", "launch_id")
+        ids, device, launch = map(self.numbers, ("kernel_id", "device", "launch_id"))
+        stream, order = self.by_stream
         calls = self.rows("launches", "launch_id", "start_ns", "dur_ns")
-        called = np.append(ends(calls)[1].astype(float), np.nan)
-        at = row_of(calls["launch_id"].to_numpy(np.int64), int_values(work["launch_id"]))
-        queued = called[at]
-        place = combine_keys(*(int_values(work[name]) for name in ("device", "stream")))
-        order = order_by(place, work["start_ns"].to_numpy(np.int64))
+        at = row_of(int_values(calls["launch_id"]), launch)
+        queued = np.full(len(at), ENDLESS)
+        start, length = (calls[name].to_numpy(np.int64) for name in ("start_ns", "dur_ns"))
+        queued[at >= 0] = (start[at] + length[at])[at >= 0] if len(calls) else ENDLESS
+        order = order[np.argsort(narrow(device)[order], kind="stable")]
         before, after = order[:-1], order[1:]
-        following = np.full(len(order), np.nan)
-        following[before] = np.where(place[before] == place[after], queued[after], np.nan)
-        ids = work["kernel_id"].to_numpy(np.int64)
-        order = np.argsort(ids, kind="stable")
-        return ids[order], following[order]
+        same = (stream[before] == stream[after]) & (device[before] == device[after])
+        found = np.full(int(ids.max(initial=-1)) + 1, ENDLESS)
+        found[ids[before]] = np.where(same, queued[after], ENDLESS)
+        return found
+
+    @cached_property
+    def by_stream(self) -> tuple[Int, Int]:
+        """The streams of kernels and then of copies, and their order by stream and time."""
+        stream = self.numbers("stream")
+        order = np.argsort(self.numbers("start_ns"), kind="stable")
+        return stream, order[np.argsort(narrow(stream)[order], kind="stable")]
 
     def comm(self, name: str) -> Bool:
         """Return which kernels or copies communicate, see `is_comm`."""
@@ -291,8 +303,7 @@ class RankFacts:
 
     def are(self, name: str, column: str, words: Collection[str]) -> Bool:
         """Return which rows of a table have one of these texts."""
-        found: Bool = self.rows(name, column)[column].isin(list(words)).to_numpy(bool)
-        return found
+        return having(self.rows(name, column)[column], words.__contains__)
 
     def lacks(self, name: str, column: str) -> Bool:
         """Return which rows of a table have null in a column."""
@@ -316,16 +327,20 @@ class RankFacts:
         return self.rows("idle", *_IDLE, where=self.are("idle", "cause", _SELDOM))
 
     @cached_property
-    def _idle_times(self) -> dict[str, int]:
-        """How much idle time has each cause."""
-        idle = self.rows("idle", "cause", "time_ns")
-        code, causes = codes(idle["cause"]), idle["cause"].cat.categories
-        sums = sum_at(code, idle["time_ns"].to_numpy("int64"), len(causes))
-        return dict(zip(causes, sums.tolist(), strict=True))
+    def _idle_sums(self) -> tuple[dict[str, int], set[int | None]]:
+        """How much idle time has each cause, and the devices that have any."""
+        times: Counter[str] = Counter()
+        devices = set()
+        for part in self.tables.parts("idle", ("cause", "time_ns", "device")):
+            code, causes = code_column(part, "cause")
+            sums = sum_at(code, int_column(part, "time_ns", 0), len(causes))
+            times.update(dict(zip(causes, sums.tolist(), strict=True)))
+            devices.update(part["device"].unique().to_pylist())
+        return times, devices
 
     def idle_ns(self, *causes: str) -> int:
         """Return how much of the idle time has one of the causes."""
-        return sum(self._idle_times.get(cause, 0) for cause in {*causes})
+        return sum(self._idle_sums[0][cause] for cause in {*causes})
 
     def calls_of(self, *causes: str, above_ns: int = -1) -> pd.DataFrame:
         """Return the GPU calls of some kinds that took longer than `above_ns`."""
@@ -569,41 +584,48 @@ def _of_rank(
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    """Return a DataFrame in which text is plain objects and whole numbers stay whole numbers."""
-    # With a million kernels each column counts: numbers of rows and devices are short.
-    short = {name: pa.int32() for name in _SHORT if name in table.column_names}
-    fields = [
-        f.with_type(short[f.name]) if _fits(table[f.name], short.get(f.name)) else f
-        for f in table.schema
-    ]
-    table = table.cast(pa.schema(fields))
-    integers = {
-        pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype(),
-    }  # fmt: skip
-    frame: pd.DataFrame = table.to_pandas(
-        types_mapper=integers.get, self_destruct=True, split_blocks=True
-    )
-    del table
-    # Arrow keeps what it freed for itself: that is as much again as the frames.
-    pa.default_memory_pool().release_unused()
-    times = [name for name in ("start_ns", "dur_ns", "time_ns") if name in frame]
-    return frame.astype(dict.fromkeys(times, "int64"))
+    """Return a DataFrame in which text is categorical and whole numbers stay whole numbers."""
+    columns = {name: _array(name, table[name]) for name in table.column_names}
+    return pd.DataFrame(columns, copy=False)
 
 
-def _fits(column: pa.ChunkedArray, short: pa.DataType | None) -> bool:
-    """Return whether all numbers of a column fit a shorter type; False without one."""
-    if short is None:
-        return False
-    ends = pc.min_max(column).as_py()
-    return all(value is None or abs(value) <= _LARGEST_SHORT for value in ends.values())
+def _array(name: str, column: pa.ChunkedArray) -> Any:
+    """Return a column as pandas takes it; numbers of which none is null as NumPy."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return column.to_numpy()
+    chunks = column.chunks or [pa.array([], kind)]
+    if pa.types.is_dictionary(kind):
+        texts = chunks[0].dictionary.to_pandas()
+        code = np.empty(len(column), np.min_scalar_type(-1 - len(texts)))
+        _fill(code, (each.indices.fill_null(-1) for each in chunks))
+        return pd.Categorical.from_codes(code, texts, validate=False)
+    dtype = kind.to_pandas_dtype()
+    ends = pc.min_max(column).as_py() if name in _SHORT else {"min": _LARGEST_SHORT + 1}
+    if all(abs(end or 0) <= _LARGEST_SHORT for end in ends.values()):
+        # With a million kernels each column counts: numbers of rows and devices are short.
+        dtype = np.int32
+    values = np.empty(len(column), dtype)
+    zero = pa.scalar(0, pa.int64()).cast(kind)
+    _fill(values, (each.fill_null(zero) for each in chunks))
+    if not column.null_count:
+        return values
+    mask = np.empty(len(column), bool)
+    _fill(mask, (each.is_null() for each in chunks))
+    return (pd.arrays.BooleanArray if dtype is np.bool_ else pd.arrays.IntegerArray)(values, mask)
+
+
+def _fill(values: Any, chunks: Iterable[pa.Array]) -> None:
+    """Write what the chunks of a column hold, one after another."""
+    at = 0
+    for chunk in chunks:
+        values[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+        at += len(chunk)
 
 
 def is_comm(kernels: pd.DataFrame) -> Bool:
     """Return which kernels communicate: collectives, and those of libraries for experts."""
-    names = kernels["kernel"].dropna().unique()
-    talks = kernels["kernel"].isin({name for name in names if _TALKS.search(str(name))})
-    found: Bool = ((kernels["category"] == "comm") | talks).to_numpy(bool)
-    return found
+    return having(kernels["category"], ("comm",).__contains__) | matches(kernels["kernel"], _TALKS)
 
 
 def is_pinned(copies: pd.DataFrame) -> bool:
@@ -617,14 +639,20 @@ def is_pinned(copies: pd.DataFrame) -> bool:
 
 def matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
     """Return which rows have a wanted name; asked once for each name."""
-    hits = {name for name in names.dropna().unique() if wanted.search(str(name))}
-    found: Bool = names.isin(hits).to_numpy(bool)
+    return having(names, lambda name: wanted.search(name) is not None)
+
+
+def having(texts: pd.Series, is_wanted: Callable[[str], bool]) -> Bool:
+    """Return which rows have a wanted text; asked once for each text."""
+    hits = np.array([*map(is_wanted, texts.cat.categories), False])
+    found: Bool = hits[texts.cat.codes.to_numpy()]
     return found
 
 
 def int_values(rows: pd.Series) -> Int:
     """Return whole numbers, -1 for null."""
-    values: Int = rows.to_numpy(np.int64, na_value=-1)
+    plain = isinstance(rows.dtype, np.dtype)
+    values: Int = rows.to_numpy(np.int64) if plain else rows.to_numpy(np.int64, na_value=-1)
     return values
 
 
@@ -638,12 +666,6 @@ def rows_at(rows: Int, count: int) -> Bool:
     found = np.zeros(count, bool)
     found[rows] = True
     return found
-
-
-def order_by(group: Int, time: Int) -> Int:
-    """Return the rows by groups, of which there are few, and in order of time in each."""
-    order = np.argsort(time, kind="stable")
-    return order[np.argsort(narrow(group)[order], kind="stable")]
 
 
 def flags(rows: pd.Series) -> Bool:
