@@ -125,13 +125,15 @@ class RunFindings:
         yield from find_lacks(tables.summary, self.manifest, advice)
         work = []
         for rank, totals in tables.counted:
-            of_kernels = {*work_checks.COUNTED, *work_checks.NEEDED["kernels"]}
-            own = rank.several({"kernels": of_kernels, "ops": work_checks.NEEDED["ops"]})
+            counted = rank.read("kernels", work_checks.COUNTED)
             yield from work_checks.find_impossible_work(
-                own["kernels"], rank.devices(), rank.rank, rank.device
+                counted, rank.devices(), rank.rank, rank.device
             )
+            del counted
+            name = "kernels" if totals.has_gpu else "ops"
+            parts = rank.in_parts(name, work_checks.NEEDED[name])
             time_ns = totals.work_time_ns
-            work.append(work_checks.CountedWork.of(own, time_ns, has_gpu=totals.has_gpu))
+            work.append(work_checks.CountedWork.of(parts, time_ns, has_gpu=totals.has_gpu))
         yield from work_checks.find_work(work, advice)
         if tables.device is None:
             devices = [row for rank in tables.ranks for row in rank.devices()]

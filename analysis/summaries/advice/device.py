@@ -303,9 +303,7 @@ def _sizes(rows: pd.DataFrame) -> Floats:
     return sizes[code]
 
 
-def _follows(
-    facts: RankFacts, wanted: Bool, rows: pd.DataFrame, size: Floats
-) -> tuple[Int, Bool]:
+def _follows(facts: RankFacts, wanted: Bool, rows: pd.DataFrame, size: Floats) -> tuple[Int, Bool]:
     """Return the order of kernels by stream and time, and which go on with what one wrote.
 
     Args:

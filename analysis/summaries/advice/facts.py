@@ -27,7 +27,7 @@ from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import combine_keys, narrow, row_of, sum_at, text_array
+from pyprof2.columns import narrow, row_of, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -90,7 +90,7 @@ _IDLE: Final = (
     "gap_id", "start_ns", "time_ns", "cause", "op", "source", "drained", "op_id", "launch_id",
     "kernel_id", "device",
 )  # fmt: skip
-_SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call", "unknown")
+_SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call")
 CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
 TIMES: Final = ("device", "start_ns", "dur_ns")
 _NEARLY_ALL: Final = 0.95

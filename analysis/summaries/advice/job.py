@@ -133,11 +133,15 @@ def memory_limit(facts: RankFacts) -> RuleFinding | None:
     Near the limit PyTorch releases and allocates again, which waits for the device.
     """
     sizes = {row.get("device"): row.get("memory_bytes") for row, _ in facts.devices}
-    peaks = {} if facts.lacks_totals else {
-        curve.device: pc.max(curve.events["allocated_bytes"]).as_py()
-        for curve in facts.memory.curves
-        if curve.device_type != "cpu"
-    }
+    peaks = (
+        {}
+        if facts.lacks_totals
+        else {
+            curve.device: pc.max(curve.events["allocated_bytes"]).as_py()
+            for curve in facts.memory.curves
+            if curve.device_type != "cpu"
+        }
+    )
     known = {
         device: 100 * peak / sizes[device]
         for device, peak in peaks.items()

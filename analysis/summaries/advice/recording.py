@@ -134,7 +134,8 @@ def full_queue(facts: RankFacts) -> pd.DataFrame:
     is_full = time_within(*ends(full), *ends(calls)) > 0
     work = facts.work("launch_ns", "start_ns")
     launched, started = (
-        np.sort(work.dropna()[name].to_numpy("int64"), kind="stable") for name in ("launch_ns", "start_ns")
+        np.sort(work.dropna()[name].to_numpy("int64"), kind="stable")
+        for name in ("launch_ns", "start_ns")
     )
     begin = calls["start_ns"].to_numpy("int64")
     queued = np.searchsorted(launched, begin) - np.searchsorted(started, begin)
