@@ -78,6 +78,8 @@ def row_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int6
     """Return where in ascending `ids` each wanted one is; -1 for one that is not there."""
     if not len(ids):
         return np.full(len(wanted), -1)
+    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
+        return np.where((wanted >= 0) & (wanted < len(ids)), wanted, -1)
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     return np.where(ids[at] == wanted, at, -1)
 
@@ -115,17 +117,19 @@ def values_of(column: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def combine_keys(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return one integer per row that is equal where all columns are, and sorts as they do."""
-    code = np.zeros(len(columns[0]), np.int64)
-    is_first = True
+    code, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        if not len(column) or column.min() == column.max():
+        if not len(column) or (least := int(column.min())) == (most := int(column.max())):
             continue
-        values, inverse = distinct(column)
-        # Dense after every column, so that the product of two counts always fits.
-        if not is_first:
-            inverse = distinct(code * len(values) + inverse)[1]
-        code, is_first = inverse, False
-    return code
+        count, inverse = most - least + 1, column
+        if size * count > _CLOSE * len(column):
+            # Dense before it is too many, so that the product of two counts always fits.
+            values, inverse = distinct(column)
+            least, count = 0, len(values)
+            code = distinct(code)[1]
+        code = code * count + (inverse - least)
+        size = (int(code.max()) + 1) if size * count > _CLOSE * len(column) else size * count
+    return distinct(code)[1]
 
 
 def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.columns import combine_keys, groups_of, sum_at
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
@@ -596,6 +597,17 @@ def has_text(table: pa.Table, name: str, words: Container[str]) -> NDArray[np.bo
     code, texts = code_column(table, name)
     found: NDArray[np.bool_] = np.array([*(text in words for text in texts), False])[code]
     return found
+
+
+def summed(
+    rows: pa.Table, keys: Sequence[str], time: str
+) -> tuple[pa.Table, dict[str, NDArray[np.int64]]]:
+    """Return the first row of each combination of texts, with `count` and `time_ns` of them all."""
+    codes = (code_column(rows, name)[0].astype(np.int64) for name in keys)
+    first, place = groups_of(combine_keys(*codes))
+    count = np.bincount(place, minlength=len(first))
+    sums = {"count": count, "time_ns": sum_at(place, int_column(rows, time, 0), len(first))}
+    return rows.take(first), sums
 
 
 @dataclass(frozen=True)

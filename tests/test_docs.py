@@ -125,7 +125,8 @@ def test_the_sample_report_is_of_today_s_program_and_opens(chromium: Browser, bu
 
     opened = Opened(chromium.new_context(), built / "sample-report.html", "page=timeline")
 
-    assert (ROOT / "pyprof2" / "data" / "built" / "report.js").read_text()[-500:] in opened.page.content()
+    script = (ROOT / "pyprof2" / "data" / "built" / "report.js").read_text()
+    assert script[-500:] in opened.page.content()
     assert opened.page.locator(".chart canvas").count() == 1
     assert opened.faults == []
     opened.page.context.close()

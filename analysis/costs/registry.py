@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.signatures import Input, OpCall, Tensor, nbytes
+from pyprof2.tables import FORMULA_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,9 +38,6 @@ CATEGORIES: Final = (
 """The kinds of work."""
 
 Status: TypeAlias = Literal["ok", "assumed", "no_formula", "no_shapes"]
-
-FORMULA_FAILED: Final = "the formula failed:"
-"""How the note of an estimate begins whose formula raised what it should not."""
 
 _INT64_END: Final = 2**63
 

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.columns import combine_keys, groups_of
-from pyprof2.recording import code_column, has_text, int_column
+from pyprof2.columns import combine_keys, groups_of, text_array
+from pyprof2.recording import code_column, has_text, int_column, summed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Bool
     from pyprof2.columns import TextColumn
 
 VECTOR: Final = "a product with a vector"
@@ -100,20 +100,14 @@ def missed_time(kernels: pa.Table) -> pd.DataFrame:
         kernels: canonical table `kernels`.
 
     Returns:
-        One row per kernel that missed them: `reason`, `place` (its layer; where it has none, its
-        op), `time_ns`.
+        One row for all kernels that missed them for one `reason` in one `place` (its layer; where
+        it has none, its op): these, their `count` and `time_ns`.
     """
     import pandas as pd
 
-    codes, reasons = missed_reasons(kernels)
-    rows: Int = np.flatnonzero(codes >= 0)
-    part = kernels.take(rows)
-    layer = part["layer"].cast(pa.string())
-    place = pc.coalesce(layer, part["op"].cast(pa.string()), pa.scalar(""))
-    return pd.DataFrame(
-        {
-            "reason": [reasons[code] for code in codes[rows].tolist()],
-            "place": place.to_pylist(),
-            "time_ns": int_column(part, "dur_ns", 0),
-        }
-    )
+    reasons = text_array(missed_reasons(kernels))
+    rows = kernels.append_column("reason", reasons).filter(reasons.is_valid())
+    rows, sums = summed(rows, ["reason", "layer", "op"], "dur_ns")
+    reason, layer, op = (rows[name].cast(pa.string()) for name in ("reason", "layer", "op"))
+    place = pc.coalesce(layer, op, pa.scalar(""))
+    return pd.DataFrame({"reason": reason.to_pylist(), "place": place.to_pylist()} | sums)

@@ -36,7 +36,7 @@ from pyprof2.analysis.hardware.roofline import (
     peak_for,
     roofline,
 )
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, distinct
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _best_of_op(op: Int, answer: Int) -> Int:
 
 def sums_of_op(op: Int, values: Floats) -> Floats:
     """Return for each row the sum over the kernels of its op; NaN if one is not known."""
-    ops, group = np.unique(op, return_inverse=True)
+    ops, group = distinct(op)
     sums: Floats = np.bincount(group, values, len(ops)).astype(np.float64)
     return sums[group]
 

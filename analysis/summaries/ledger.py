@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyprof2.analysis.chunked import Tail, chunks_of, least_from
 from pyprof2.analysis.intervals import Int, nearest_marked
 from pyprof2.analysis.summaries.rows import is_engine
-from pyprof2.recording import code_column, has_text, int_column
+from pyprof2.recording import code_column, has_text, int_column, summed
 from pyprof2.result_tables import LEDGER
 
 if TYPE_CHECKING:
@@ -139,51 +139,46 @@ def _columns(time: Int, count: Int) -> dict[str, Any]:
     return {"bin": list(BINS), "time_ns": time, "share_pct": share, "count": count}
 
 
-def uncosted_ops(kernels: pa.Table, ops: pa.Table, *, has_gpu: bool) -> pd.DataFrame:
+def uncosted_ops(rows: pa.Table, *, has_gpu: bool) -> pd.DataFrame:
     """Return the work without counts, because a formula or shapes are missing; no communication.
 
     Args:
-        kernels: canonical table `kernels`.
-        ops: canonical table `ops`; without GPU activity it is their self time that counts.
+        rows: of the canonical table `kernels`; without GPU activity of `ops`, whose self time it is
+            that counts.
         has_gpu: whether there is GPU activity.
 
     Returns:
-        One row per kernel, or op call: `op` (of a graph that was launched outside of any op its
-        name), `bin`, `cost_note` (why, in the words of the formula; may be empty), `time_ns`.
+        One row for all kernels, or op calls, of one `op` (of a graph that was launched outside of
+        any op its name), `bin` and `cost_note` (why, in the words of the formula; may be empty):
+        these, their `count` and `time_ns`.
     """
     import pandas as pd
 
-    rows, time = kernels, "dur_ns"
     if not has_gpu:
-        rows, time = ops.filter(pa.array(~is_engine(ops["op"]))), "self_ns"
-    names = np.array([*BINS], dtype=object)[_bins(rows)]
-    rows = rows.filter(pa.array(np.isin(names, _MISSING)))
+        rows = rows.filter(pa.array(~is_engine(rows["op"])))
+    rows = rows.filter(pa.array(np.isin(_bins(rows), [list(BINS).index(n) for n in _MISSING])))
+    names = ["op", "cost_status", "cost_note", *(["kernel"] if has_gpu else [])]
+    rows, sums = summed(rows, names, "dur_ns" if has_gpu else "self_ns")
     op = pd.Series(_texts(rows, "op"))
     if has_gpu:
         op = op.where(op != "", _texts(rows, "kernel"))
-    return pd.DataFrame(
-        {
-            "op": op,
-            "bin": _texts(rows, "cost_status"),
-            "cost_note": _texts(rows, "cost_note"),
-            "time_ns": int_column(rows, time, 0),
-        }
-    )
+    texts = {"op": op, "bin": _texts(rows, "cost_status"), "cost_note": _texts(rows, "cost_note")}
+    return pd.DataFrame(texts | sums)
 
 
 def sum_by(rows: pd.DataFrame, keys: Sequence[str], total: int) -> pd.DataFrame:
     """Return one row for every key, longest time first, with its share of a total.
 
     Args:
-        rows: the columns `keys`, and `time_ns`.
+        rows: the columns `keys`, `count` and `time_ns`.
         keys: to sum along.
         total: the time that the shares are of.
 
     Returns:
-        The keys, `count` (rows), `time_ns`, `share_pct`; ties are in the order of the keys.
+        The keys, `count`, `time_ns`, `share_pct`; ties are in the order of the keys.
     """
     found = rows.groupby(list(keys), sort=True, as_index=False).agg(
-        count=("time_ns", "size"), time_ns=("time_ns", "sum")
+        count=("count", "sum"), time_ns=("time_ns", "sum")
     )
     found["share_pct"] = found["time_ns"] / (total or np.nan) * 100
     return found.sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pyprof2.analysis.costs.registry import FORMULA_FAILED
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_time
 from pyprof2.analysis.hardware.roofs import floats, known, op_numbers, sums_of_op
 from pyprof2.analysis.hardware.verdict import devices_of, find_peaks
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.analysis.summaries.ledger import sum_by, uncosted_ops
 from pyprof2.recording import code_column, int_column
+from pyprof2.tables import FORMULA_FAILED, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -32,7 +32,7 @@ NEEDED: Final = {
                 "compute_dtype", "params", "device_type"),
     "ops": ("op", "category", "cost_status", "cost_note", "self_ns"),
 }  # fmt: skip
-"""The columns that `CountedWork.of` reads of each table."""
+"""The columns that `CountedWork.of` takes of each table."""
 
 _OPS_SHOWN: Final = 5
 _PLACES_SHOWN: Final = 3
@@ -61,10 +61,15 @@ class CountedWork:
     missed: pd.DataFrame
 
     @classmethod
-    def of(cls, tables: Mapping[str, pa.Table], time_ns: int, *, has_gpu: bool) -> CountedWork:
-        """Return what the columns `NEEDED` of a rank's tables say."""
-        uncosted = uncosted_ops(tables["kernels"], tables["ops"], has_gpu=has_gpu)
-        return cls(time_ns, uncosted, missed_time(tables["kernels"]))
+    def of(cls, parts: Iterable[pa.Table], time_ns: int, *, has_gpu: bool) -> CountedWork:
+        """Return what the columns `NEEDED` of a rank's kernels say; without a GPU of its ops."""
+        import pandas as pd
+
+        uncosted, missed = [], [missed_time(TABLES["kernels"].schema().empty_table())]
+        for rows in parts:
+            uncosted.append(uncosted_ops(rows, has_gpu=has_gpu))
+            missed += [missed_time(rows)] if has_gpu else []
+        return cls(time_ns, pd.concat(uncosted), pd.concat(missed))
 
 
 def find_work(ranks: Sequence[CountedWork], advice: Advice) -> Iterator[Finding]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.chunked import ChunkedTable
 
+OF_WINDOWS: Final = ("device", "step", "start_ns", "dur_ns")
+"""The columns of table `steps` that `StepWindows.of` takes."""
 _BUSY: Final = ("device", "start_ns", "dur_ns")
 
 

@@ -64,6 +64,7 @@ class RunFindings:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
         from pyprof2.analysis.chunked import InMemory
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
+        from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 
         def of_rank(rank: RankTables) -> Callable[[str], ChunkedTable]:
             @cache
@@ -83,7 +84,12 @@ class RunFindings:
 
         devices = self.tables.table("devices").to_pylist()
         job = self.run.ranks if len(ranks) > 1 else None
-        return self._with_events(facts_of_parts(map(of_rank, ranks), devices, device, job))
+        parts = (
+            (rank.rank, of_rank(rank), StepWindows.of(rank.read("steps", OF_WINDOWS)))
+            for rank in ranks
+        )
+        windows = self.time.idle_windows
+        return self._with_events(facts_of_parts(parts, windows, devices, device, job))
 
     def _with_events(self, found: Iterable[RankFacts]) -> Iterator[RankFacts]:
         """Yield facts with why compiled graphs are not fewer, which the manifest says."""
@@ -119,13 +125,15 @@ class RunFindings:
         yield from find_lacks(tables.summary, self.manifest, advice)
         work = []
         for rank, totals in tables.counted:
-            of_kernels = {*work_checks.COUNTED, *work_checks.NEEDED["kernels"]}
-            own = rank.several({"kernels": of_kernels, "ops": work_checks.NEEDED["ops"]})
+            counted = rank.read("kernels", work_checks.COUNTED)
             yield from work_checks.find_impossible_work(
-                own["kernels"], rank.devices(), rank.rank, rank.device
+                counted, rank.devices(), rank.rank, rank.device
             )
+            del counted
+            name = "kernels" if totals.has_gpu else "ops"
+            parts = rank.in_parts(name, work_checks.NEEDED[name])
             time_ns = totals.work_time_ns
-            work.append(work_checks.CountedWork.of(own, time_ns, has_gpu=totals.has_gpu))
+            work.append(work_checks.CountedWork.of(parts, time_ns, has_gpu=totals.has_gpu))
         yield from work_checks.find_work(work, advice)
         if tables.device is None:
             devices = [row for rank in tables.ranks for row in rank.devices()]

@@ -22,7 +22,7 @@ from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.segment_job import SegmentJob, segment_job
 from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
 from pyprof2.analysis.time.cause_names import CAUSES
-from pyprof2.analysis.time.step_windows import StepWindows
+from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 from pyprof2.columns import as_pandas
 from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import read_table, write_table
@@ -44,7 +44,6 @@ graph."""
 PEERS: Final = 8
 """A rank that stands out is measured against so many of its role, evenly spread."""
 _LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
-_OF_STEPS: Final = ("device", "step", "start_ns", "dur_ns")
 
 
 def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
@@ -70,7 +69,7 @@ def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
     Returns:
         `rank`, what `five_parts` returns, `host_ns`; without steps one window for all.
     """
-    windows = StepWindows.of(tables.read("steps", _OF_STEPS))
+    windows = StepWindows.of(tables.read("steps", OF_WINDOWS))
     chosen = windows if len(windows.step) else None
     frame = rank_parts.five_parts(tables.several(rank_parts.INPUT), chosen, members)
     if not len(frame):  # no device was recorded

@@ -103,7 +103,7 @@ def find_pollution(facts_of_each: Iterable[RankFacts]) -> Iterator[Finding]:
     """
     for facts in facts_of_each:
         for rule in RULES if not facts.is_cpu else ():
-            if rule.pollutes and (each := rule.find(facts)) is not None:
+            if rule.pollutes and (each := rule.ask(facts)) is not None:
                 text = f"polluted: {each.text}"
                 remedy = each.remedy or rule.remedy
                 yield Finding("lack", text, None, None, remedy, facts.rank)
@@ -136,10 +136,10 @@ def _found(
     rule: Rule, facts: RankFacts, rest: RankFacts | None, affected: set[int]
 ) -> RuleFinding | None:
     """Return what a rule finds, unknown if it is in steps alone that only a start has."""
-    found = _at_stake(rule.find(facts), facts)
+    found = _at_stake(rule.ask(facts), facts)
     if found is None or found.status != FIRES or rest is None or found.hi_ns is None:
         return found
-    left = _at_stake(rule.find(rest), rest)
+    left = _at_stake(rule.ask(rest), rest)
     if left is not None and left.status == FIRES:
         return found
     steps = ", ".join(map(str, sorted(affected)))

@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.costs.operands import numel
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.summaries.advice.facts import CALLS, RankFacts, int_values, matches
+from pyprof2.analysis.summaries.advice.facts import (
+    RankFacts,
+    codes,
+    ends,
+    int_values,
+    matches,
+    rows_at,
+)
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
 from pyprof2.analysis.summaries.advice.floors import (
     above_floor,
@@ -27,7 +33,8 @@ from pyprof2.analysis.summaries.advice.floors import (
     plain_peak,
     won_ns,
 )
-from pyprof2.columns import row_of
+from pyprof2.columns import distinct, row_of, values_of
+from pyprof2.recording import int_column
 from pyprof2.signatures import DTYPE_BITS, tensors_in
 from pyprof2.units import counted, format_bytes
 
@@ -48,6 +55,7 @@ OF_KERNELS: Final = (
     "kernel_id", "start_ns", "dur_ns", "source", "place", "flops", "bytes", "compute_dtype",
 )  # fmt: skip
 """The columns that what is found of kernels is made of."""
+_FAR: Final = 1 << 62
 _INSIDE: Final = re.compile("^d2d")
 _PRODUCTS: Final = ("matmul", "conv")
 _CHAINED: Final = ("elementwise", "norm")
@@ -88,7 +96,8 @@ def half_precision(facts: RankFacts) -> RuleFinding | None:
     Whether the result is still good enough only training says.
     """
     wanted = facts.are("kernels", "category", _PRODUCTS)
-    products = facts.rows("kernels", *OF_KERNELS, "tensor_core", where=wanted)
+    wanted = wanted & facts.are("kernels", "compute_dtype", ("f32",))
+    wanted = wanted & ~facts.are("kernels", "tensor_core", ("yes",))
     is_faster = np.array(
         [
             (half_peak(device, "f32") or 0) > (plain_peak(device, "f32") or np.inf)
@@ -96,11 +105,8 @@ def half_precision(facts: RankFacts) -> RuleFinding | None:
         ],
         bool,
     )
-    single = products[
-        (products["compute_dtype"] == "f32").to_numpy(bool)
-        & (products["tensor_core"] != "yes").to_numpy(bool)
-        & is_faster[products["place"].to_numpy("int64")]
-    ]
+    single = facts.rows("kernels", *OF_KERNELS, where=wanted)
+    single = single[is_faster[single["place"].to_numpy("int64")]]
     share = facts.kernel_share(single["dur_ns"].sum())
     if share < HALF_PCT:
         return _unjudged(facts, HALF_PCT)
@@ -151,9 +157,12 @@ def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
     per_step = len(own) / max(1, own["step"].nunique())
     if per_step < OPTIMIZER_KERNELS:
         return None
-    idle = facts.rows("idle", "kernel_id", "time_ns")
-    before = int(idle.loc[idle["kernel_id"].isin(own["kernel_id"]).to_numpy(bool), "time_ns"].sum())
-    del idle
+    ids, before = own["kernel_id"].to_numpy(np.int64), 0
+    marks = np.zeros(int(ids.max()) + 2, bool)
+    marks[ids] = True
+    for part in facts.tables.parts("idle", ("kernel_id", "time_ns")):
+        follows = marks[np.minimum(int_column(part, "kernel_id", -1), len(marks) - 1)]
+        before += int(int_column(part, "time_ns", 0)[follows].sum())
     above = above_floor(facts, own, plain_peak)
     text = (
         f"{per_step:.0f} kernels of the optimizer in a step, half of them below "
@@ -168,12 +177,14 @@ def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
 
 def _host_spans(facts: RankFacts, rows: pd.DataFrame) -> tuple[Int, Int]:
     """Return when the first launch of some kernels of each step begins, and the last one ends."""
-    launches = facts.rows("launches", *CALLS).set_index("launch_id")
-    known = rows[rows["launch_id"].isin(launches.index)]
-    own = launches.loc[known["launch_id"]]
-    own = own.assign(step=known["step"].to_numpy(), end_ns=own["start_ns"] + own["dur_ns"])
-    by = own.groupby("step", dropna=False)
-    return by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64")
+    calls = facts.rows("launches", "launch_id", "start_ns", "dur_ns")
+    at = row_of(calls["launch_id"].to_numpy(np.int64), int_values(rows["launch_id"]))
+    start, end = (times[at[at >= 0]] for times in ends(calls))
+    steps, step = distinct(int_values(rows["step"])[at >= 0])
+    first, last = np.full(len(steps), _FAR), np.full(len(steps), -_FAR)
+    np.minimum.at(first, step, start)
+    np.maximum.at(last, step, end)
+    return first, last
 
 
 def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
@@ -184,17 +195,20 @@ def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
     recorded: so the least is nothing, and the same op again is taken for other work.
     """
     wanted = facts.are("kernels", "category", _CHAINED)
-    columns = (*OF_KERNELS, "stream", "layer", "direction", "op", "bound", "signature")
-    chained = facts.rows("kernels", *columns, where=wanted).sort_values(["stream", "start_ns"])
-    if facts.kernel_share(chained["dur_ns"].sum()) < LAYOUT_PCT:
+    columns = ("dur_ns", "stream", "layer", "direction", "op", "bound", "signature")
+    chained = facts.rows("kernels", *columns, where=wanted)
+    time_ns = chained["dur_ns"].to_numpy("int64")
+    if facts.kernel_share(time_ns.sum()) < LAYOUT_PCT:
         return None
     size = _sizes(chained)
-    if facts.kernel_share(chained.loc[np.isnan(size), "dur_ns"].sum()) >= SMALL_PCT:
+    if facts.kernel_share(time_ns[np.isnan(size)].sum()) >= SMALL_PCT:
         return unknown("elementwise kernels of unknown sizes", how_to_record(facts, "shapes"))
-    follows = _follows(facts, chained, size)
-    own = chained[follows]
-    if own.empty:
+    order, follows = _follows(facts, wanted, chained, size)
+    if not follows.any():
         return None
+    rows, size = np.flatnonzero(wanted)[order[follows]], size[order]
+    own = facts.rows("kernels", *OF_KERNELS, "direction", where=rows_at(rows, len(wanted)))
+    own = own.iloc[np.searchsorted(np.sort(rows), rows)]
     # A tensor in between is written and read in vain; one that backward needs is only read.
     trains = facts.are("kernels", "direction", ("backward",)).any()
     is_kept = trains & (own["direction"] == "forward").to_numpy(bool)
@@ -279,39 +293,41 @@ def _unjudged(facts: RankFacts, least_pct: float) -> RuleFinding | None:
 
 def _sizes(rows: pd.DataFrame) -> Floats:
     """Return the bytes of the largest tensor that the op of each kernel got; NaN: not known."""
-    sizes = {}
-    for text in rows["signature"].dropna().unique():
-        bits = [
-            numel(t.shape) * DTYPE_BITS[t.dtype] for t in tensors_in(text) if t.dtype in DTYPE_BITS
-        ]
-        sizes[text] = max(bits) / 8 if bits else np.nan
-    return rows["signature"].astype(object).map(sizes).to_numpy(float, na_value=np.nan)
+    from pyprof2.analysis.costs.operands import numel
+
+    code, texts = codes(rows["signature"]), rows["signature"].cat.categories
+    sizes = np.full(len(texts) + 1, np.nan)
+    for at in values_of(code[code >= 0]).tolist():
+        tensors = (t for t in tensors_in(texts[at]) if t.dtype in DTYPE_BITS)
+        sizes[at] = max((numel(t.shape) * DTYPE_BITS[t.dtype] / 8 for t in tensors), default=np.nan)
+    return sizes[code]
 
 
-def _follows(facts: RankFacts, rows: pd.DataFrame, size: Floats) -> Bool:
-    """Return which of the rows go on with what the kernel before them on the stream wrote.
+def _follows(facts: RankFacts, wanted: Bool, rows: pd.DataFrame, size: Floats) -> tuple[Int, Bool]:
+    """Return the order of kernels by stream and time, and which go on with what one wrote.
 
     Args:
         facts: of the rank.
-        rows: kernels, by stream and in order of time.
+        wanted: which kernels.
+        rows: of them.
         size: bytes of the largest tensor of each.
+
+    Returns:
+        Also which, in this order, go on with what the kernel before them on the stream wrote.
     """
-    work = facts.work("kernel_id", "stream", "start_ns")
-    order = np.lexsort((work["start_ns"].to_numpy(np.int64), int_values(work["stream"])))
-    ids = work["kernel_id"].to_numpy(np.int64)[order]
-    by_id = np.argsort(ids, kind="stable")
-    place = by_id[row_of(ids[by_id], rows["kernel_id"].to_numpy(np.int64))]
-    same = np.diff(place, prepend=-2) == 1
-    for name in ("stream", "layer", "direction"):
-        value = rows[name].astype(object).fillna("")
-        same &= (value == value.shift()).to_numpy(bool)
-    op = rows["op"].astype(object).fillna("")
-    same &= (op != op.shift()).to_numpy(bool)
-    before = np.concatenate((np.full(1, np.nan), size[:-1]))
+    in_order = facts.by_stream[1]
+    place = np.empty(len(in_order), np.int64)
+    place[in_order] = np.arange(len(in_order))
+    place = place[: len(wanted)][wanted]  # kernels stand before copies
+    order = np.argsort(np.where(rows["stream"].isna(), place + len(in_order), place))
+    before = np.r_[order[:1], order[:-1]]
+    follows: Bool = place[order] == place[before] + 1
+    for name in ("stream", "layer", "direction", "op"):
+        value = codes(rows[name])
+        follows &= (value[order] == value[before]) != (name == "op")
     by_memory = (rows["bound"] == "memory").to_numpy(bool)
-    both = by_memory & np.concatenate((np.zeros(1, bool), by_memory[:-1]))
-    follows: Bool = same & both & (size == before)
-    return follows
+    follows &= by_memory[order] & by_memory[before] & (size[order] == size[before])
+    return order, follows
 
 
 def _blocks_per_sm(facts: RankFacts, rows: pd.DataFrame) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.chunked import InMemory, chunks_of, whole
+from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
@@ -24,11 +25,10 @@ from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
-from pyprof2.analysis.time.idle import INPUT as IDLE
 from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import combine_keys, row_of, text_array
-from pyprof2.recording import code_column, has_text
+from pyprof2.columns import narrow, row_of, sum_at, text_array
+from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.hardware.devices import Device
-    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
+    from pyprof2.analysis.summaries.advice.findings import RuleFinding
     from pyprof2.analysis.summaries.advice.without import Replay
 
     Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
@@ -69,7 +69,6 @@ INPUT: Final = {
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
-_RECORDED: Final = dict.fromkeys(("kernels", "copies"), ("rank", "device", "start_ns", "dur_ns"))
 _MADE: Final = {
     ("kernels", "missed"): (
         "tensor_core_eligible", "compute_dtype", "params", "device_type", "tensor_core", "flops",
@@ -80,7 +79,7 @@ _MADE: Final = {
     ("launches", "cause"): ("name",),
 }  # fmt: skip
 """The columns that are made here, each of some of its table."""
-_READ_AGAIN: Final = ("kernels", "ops", "idle")
+_READ_AGAIN: Final = ("ops", "idle")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
@@ -91,6 +90,7 @@ _IDLE: Final = (
     "gap_id", "start_ns", "time_ns", "cause", "op", "source", "drained", "op_id", "launch_id",
     "kernel_id", "device",
 )  # fmt: skip
+_SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call")
 CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
 TIMES: Final = ("device", "start_ns", "dur_ns")
 _NEARLY_ALL: Final = 0.95
@@ -190,9 +190,28 @@ class RankFacts:
         """Return columns of a table, of the rows that are wanted; None: of all."""
         return self.tables.rows(name, columns, where)
 
+    def count(self, name: str) -> int:
+        """Return how many rows a table has."""
+        return self.tables.count(name)
+
     def work(self, *columns: str) -> pd.DataFrame:
         """Return columns of kernels, and then of copies."""
         return pd.concat([self.rows(name, *columns) for name in ("kernels", "copies")])
+
+    def numbers(self, column: str) -> Int:
+        """Return whole numbers of kernels, and then of copies; -1 for null."""
+        tables = [self.rows(name, column)[column] for name in ("kernels", "copies")]
+        return np.concatenate([*map(int_values, tables)])
+
+    @cached_property
+    def found(self) -> dict[str, RuleFinding | None]:
+        """What rules found so far, by their slugs: see `Rule.ask`."""
+        return {}
+
+    @cached_property
+    def lacks_totals(self) -> bool:
+        """Whether no event on memory says how much is allocated."""
+        return not self.tables.has("memory", "allocated_bytes")
 
     @cached_property
     def memory(self) -> MemoryProfile:
@@ -242,7 +261,7 @@ class RankFacts:
     @cached_property
     def devices_count(self) -> int:
         """How many devices worked; 1 where none did."""
-        return max(1, int(self.rows("idle", "device")["device"].nunique(dropna=False)))
+        return max(1, len(self._idle_sums[1]))
 
     @cached_property
     def replay(self) -> Replay | None:
@@ -252,24 +271,31 @@ class RankFacts:
         return None if self.is_cpu else Replay.of(self)
 
     @cached_property
-    def followers(self) -> tuple[Int, Floats]:
-        """The ids of kernels and copies, ascending, and when the next one of the stream was queued.
+    def followers(self) -> Int:
+        """By id of a kernel or copy, when the next one of the stream was queued.
 
-        That is the end of the call that launched it; NaN: there is none, or no call.
+        That is the end of the call that launched it; `ENDLESS`: there is none, or no call.
         """
-        work = self.work("kernel_id", "device", "stream", "start_ns", "launch_id")
+        ids, device, launch = map(self.numbers, ("kernel_id", "device", "launch_id"))
+        stream, order = self.by_stream
         calls = self.rows("launches", "launch_id", "start_ns", "dur_ns")
-        called = np.append(ends(calls)[1].astype(float), np.nan)
-        at = row_of(calls["launch_id"].to_numpy(np.int64), int_values(work["launch_id"]))
-        queued = called[at]
-        place = combine_keys(*(int_values(work[name]) for name in ("device", "stream")))
-        order = np.lexsort((work["start_ns"].to_numpy(np.int64), place))
+        at = row_of(int_values(calls["launch_id"]), launch)
+        queued = np.full(len(at), ENDLESS)
+        start, length = (calls[name].to_numpy(np.int64) for name in ("start_ns", "dur_ns"))
+        queued[at >= 0] = (start[at] + length[at])[at >= 0] if len(calls) else ENDLESS
+        order = order[np.argsort(narrow(device)[order], kind="stable")]
         before, after = order[:-1], order[1:]
-        following = np.full(len(order), np.nan)
-        following[before] = np.where(place[before] == place[after], queued[after], np.nan)
-        ids = work["kernel_id"].to_numpy(np.int64)
-        order = np.argsort(ids, kind="stable")
-        return ids[order], following[order]
+        same = (stream[before] == stream[after]) & (device[before] == device[after])
+        found = np.full(int(ids.max(initial=-1)) + 1, ENDLESS)
+        found[ids[before]] = np.where(same, queued[after], ENDLESS)
+        return found
+
+    @cached_property
+    def by_stream(self) -> tuple[Int, Int]:
+        """The streams of kernels and then of copies, and their order by stream and time."""
+        stream = self.numbers("stream")
+        order = np.argsort(self.numbers("start_ns"), kind="stable")
+        return stream, order[np.argsort(narrow(stream)[order], kind="stable")]
 
     def comm(self, name: str) -> Bool:
         """Return which kernels or copies communicate, see `is_comm`."""
@@ -277,8 +303,7 @@ class RankFacts:
 
     def are(self, name: str, column: str, words: Collection[str]) -> Bool:
         """Return which rows of a table have one of these texts."""
-        found: Bool = self.rows(name, column)[column].isin(list(words)).to_numpy(bool)
-        return found
+        return having(self.rows(name, column)[column], words.__contains__)
 
     def lacks(self, name: str, column: str) -> Bool:
         """Return which rows of a table have null in a column."""
@@ -291,16 +316,38 @@ class RankFacts:
 
     def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
         """Return columns of the idle time that has one of the causes."""
+        if set(causes) <= set(_SELDOM):
+            idle = self._seldom_idle
+            return idle.loc[idle["cause"].isin(causes).to_numpy(bool), [*columns]]
         return self.rows("idle", *columns, where=self.are("idle", "cause", causes))
+
+    @cached_property
+    def _seldom_idle(self) -> pd.DataFrame:
+        """The idle time with the causes that are few, read at once."""
+        return self.rows("idle", *_IDLE, where=self.are("idle", "cause", _SELDOM))
+
+    @cached_property
+    def _idle_sums(self) -> tuple[dict[str, int], set[int | None]]:
+        """How much idle time has each cause, and the devices that have any."""
+        times: Counter[str] = Counter()
+        devices = set()
+        for part in self.tables.parts("idle", ("cause", "time_ns", "device")):
+            code, causes = code_column(part, "cause")
+            sums = sum_at(code, int_column(part, "time_ns", 0), len(causes))
+            times.update(dict(zip(causes, sums.tolist(), strict=True)))
+            devices.update(part["device"].unique().to_pylist())
+        return times, devices
 
     def idle_ns(self, *causes: str) -> int:
         """Return how much of the idle time has one of the causes."""
-        idle = self.rows("idle", "time_ns", where=self.are("idle", "cause", causes))
-        return int(idle["time_ns"].sum())
+        return sum(self._idle_sums[0][cause] for cause in {*causes})
 
-    def calls_of(self, *causes: str) -> pd.DataFrame:
-        """Return the GPU calls of some kinds."""
-        return self.rows("launches", *CALLS, where=self.are("launches", "cause", causes))
+    def calls_of(self, *causes: str, above_ns: int = -1) -> pd.DataFrame:
+        """Return the GPU calls of some kinds that took longer than `above_ns`."""
+        wanted = self.are("launches", "cause", causes)
+        if above_ns >= 0:
+            wanted = wanted & (self.rows("launches", "dur_ns")["dur_ns"].to_numpy() > above_ns)
+        return self.rows("launches", *CALLS, where=wanted)
 
     def share(self, time_ns: float) -> float:
         """Return a time as a share of what was recorded, in percent."""
@@ -362,12 +409,14 @@ class ColumnsOfRank:
         kept = self._kept.get(name)
         if kept is not None:
             rows = np.flatnonzero(kept)
-            where = kept if where is None else _at(rows[where], len(kept))
+            where = kept if where is None else rows_at(rows[where], len(kept))
+        if where is not None and not where.any():
+            return _frame(self.read(name, columns, where))
         if where is not None and name in _READ_AGAIN:
-            return _frame(self._wanted(name, columns, where))
+            return _frame(self.read(name, columns, where))
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            read = _frame(self._wanted(name, lacking, None))
+            read = _frame(self.read(name, lacking))
             self._known.update({(name, each): read[each] for each in lacking})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
         if name in _READ_AGAIN:
@@ -375,6 +424,16 @@ class ColumnsOfRank:
                 if found[each].dtype != "category":
                     del self._known[name, each]
         return found if where is None else found[where]
+
+    def has(self, name: str, column: str) -> bool:
+        """Return whether a column of numbers may have any; what is not kept counts, too."""
+        least, most = self._read(name).bounds(column)
+        return bool((least <= most).any())
+
+    def count(self, name: str) -> int:
+        """Return how many rows there are."""
+        kept = self._kept.get(name)
+        return self._read(name).row_count if kept is None else int(kept.sum())
 
     def parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns as they are stored, part by part."""
@@ -403,7 +462,7 @@ class ColumnsOfRank:
         tables = {name: table.unify_dictionaries() for name, table in tables.items()}
         return ServerFacts.of(tables, rank)
 
-    def _wanted(self, name: str, columns: Sequence[str], where: Bool | None) -> pa.Table:
+    def read(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pa.Table:
         """Return columns of the rows that are wanted, of all that are stored."""
         table = self._read(name)
         made = [each for each in columns if (name, each) in _MADE]
@@ -437,13 +496,6 @@ class ColumnsOfRank:
         return rows
 
 
-def _at(rows: Int, count: int) -> Bool:
-    """Return which of so many rows these are."""
-    found = np.zeros(count, bool)
-    found[rows] = True
-    return found
-
-
 def facts_of_ranks(
     tables: Mapping[str, pa.Table],
     devices: Sequence[Mapping[str, Any]],
@@ -458,14 +510,18 @@ def facts_of_ranks(
     """
     ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
 
-    def of_rank(rank: int) -> Callable[[str], ChunkedTable]:
-        return lambda name: InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
+    def of_rank(rank: int) -> tuple[int, Callable[[str], ChunkedTable], StepWindows]:
+        def read(name: str) -> ChunkedTable:
+            return InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
 
-    yield from facts_of_parts(map(of_rank, ranks), devices, override)
+        return rank, read, _steps_of(read)
+
+    yield from facts_of_parts(map(of_rank, ranks), windows_of_ranks(tables), devices, override)
 
 
 def facts_of_parts(
-    parts: Iterable[Callable[[str], ChunkedTable]],
+    parts: Iterable[tuple[int, Callable[[str], ChunkedTable], StepWindows]],
+    windows: pd.DataFrame,
     devices: Sequence[Mapping[str, Any]],
     override: Path | str | None = None,
     job: Together | None = None,
@@ -473,8 +529,10 @@ def facts_of_parts(
     """Yield what was recorded of each rank whose devices did anything.
 
     Args:
-        parts: for each rank what opens a canonical table of it by its name, columns `INPUT`; asked
-            for one after another, so that few of them are in memory together.
+        parts: for each rank its number, what opens a canonical table of it by its name, columns
+            `INPUT`, and when its steps were; asked for one after another, so that few of them are
+            in memory together.
+        windows: of all ranks, as `windows_of_ranks` returns them.
         devices: as for `facts_of_ranks`.
         override: the same.
         job: what is known of all ranks together; None where one was recorded.
@@ -483,12 +541,10 @@ def facts_of_parts(
     def judge(rows: pa.Table) -> tuple[Int, Devices]:
         return devices_of(rows, devices, override)
 
-    for read in parts:
-        recorded = {name: whole(read(name), columns) for name, columns in _RECORDED.items()}
-        windows = windows_of_ranks(recorded | {"trace": whole(read("trace"), IDLE["trace"])})
-        del recorded
-        if len(windows):
-            yield replace(_of_rank(read, windows, judge), job=job)
+    for rank, read, steps in parts:
+        own = windows[windows["rank"] == rank]
+        if len(own):
+            yield replace(_of_rank(read, own, steps, judge), job=job)
 
 
 def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankFacts:
@@ -501,21 +557,25 @@ def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankF
     windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
     idle = InMemory(times.select(INPUT["idle"]))
     facts = _of_rank(
-        lambda name: idle if name == "idle" else read(name), windows,
+        lambda name: idle if name == "idle" else read(name), windows, _steps_of(read),
         lambda rows: devices_of(rows, []),
     )  # fmt: skip
     return replace(facts, is_cpu=True)
 
 
+def _steps_of(read: Callable[[str], ChunkedTable]) -> StepWindows:
+    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
+    times = ["launch_ns", "start_ns", "dur_ns"]
+    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), times))
+    return step_windows(ranges, work)
+
+
 def _of_rank(
     read: Callable[[str], ChunkedTable],
     windows: pd.DataFrame,
+    steps: StepWindows,
     judge: Callable[[pa.Table], tuple[Int, Devices]],
 ) -> RankFacts:
-    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
-    times = ["launch_ns", "start_ns", "dur_ns"]
-    activities = (part for name in _RECORDED for part in chunks_of(read(name), times))
-    steps = step_windows(ranges, activities)
     found = judge(read("kernels").empty(["device"]))[1]
     trace = whole(read("trace"), ["world_size", "profiler"]).to_pylist()
     size = max((row["world_size"] or 1 for row in trace), default=1)
@@ -526,41 +586,48 @@ def _of_rank(
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    """Return a DataFrame in which text is plain objects and whole numbers stay whole numbers."""
-    # With a million kernels each column counts: numbers of rows and devices are short.
-    short = {name: pa.int32() for name in _SHORT if name in table.column_names}
-    fields = [
-        f.with_type(short[f.name]) if _fits(table[f.name], short.get(f.name)) else f
-        for f in table.schema
-    ]
-    table = table.cast(pa.schema(fields))
-    integers = {
-        pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype(),
-    }  # fmt: skip
-    frame: pd.DataFrame = table.to_pandas(
-        types_mapper=integers.get, self_destruct=True, split_blocks=True
-    )
-    del table
-    # Arrow keeps what it freed for itself: that is as much again as the frames.
-    pa.default_memory_pool().release_unused()
-    times = [name for name in ("start_ns", "dur_ns", "time_ns") if name in frame]
-    return frame.astype(dict.fromkeys(times, "int64"))
+    """Return a DataFrame in which text is categorical and whole numbers stay whole numbers."""
+    columns = {name: _array(name, table[name]) for name in table.column_names}
+    return pd.DataFrame(columns, copy=False)
 
 
-def _fits(column: pa.ChunkedArray, short: pa.DataType | None) -> bool:
-    """Return whether all numbers of a column fit a shorter type; False without one."""
-    if short is None:
-        return False
-    ends = pc.min_max(column).as_py()
-    return all(value is None or abs(value) <= _LARGEST_SHORT for value in ends.values())
+def _array(name: str, column: pa.ChunkedArray) -> Any:
+    """Return a column as pandas takes it; numbers of which none is null as NumPy."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return column.to_numpy()
+    chunks = column.chunks or [pa.array([], kind)]
+    if pa.types.is_dictionary(kind):
+        texts = chunks[0].dictionary.to_pandas()
+        code = np.empty(len(column), np.min_scalar_type(-1 - len(texts)))
+        _fill(code, (each.indices.fill_null(-1) for each in chunks))
+        return pd.Categorical.from_codes(code, texts, validate=False)
+    dtype = kind.to_pandas_dtype()
+    ends = pc.min_max(column).as_py() if name in _SHORT else {"min": _LARGEST_SHORT + 1}
+    if all(abs(end or 0) <= _LARGEST_SHORT for end in ends.values()):
+        # With a million kernels each column counts: numbers of rows and devices are short.
+        dtype = np.int32
+    values = np.empty(len(column), dtype)
+    zero = pa.scalar(0, pa.int64()).cast(kind)
+    _fill(values, (each.fill_null(zero) for each in chunks))
+    if not column.null_count:
+        return values
+    mask = np.empty(len(column), bool)
+    _fill(mask, (each.is_null() for each in chunks))
+    return (pd.arrays.BooleanArray if dtype is np.bool_ else pd.arrays.IntegerArray)(values, mask)
+
+
+def _fill(values: Any, chunks: Iterable[pa.Array]) -> None:
+    """Write what the chunks of a column hold, one after another."""
+    at = 0
+    for chunk in chunks:
+        values[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+        at += len(chunk)
 
 
 def is_comm(kernels: pd.DataFrame) -> Bool:
     """Return which kernels communicate: collectives, and those of libraries for experts."""
-    names = kernels["kernel"].dropna().unique()
-    talks = kernels["kernel"].isin({name for name in names if _TALKS.search(str(name))})
-    found: Bool = ((kernels["category"] == "comm") | talks).to_numpy(bool)
-    return found
+    return having(kernels["category"], ("comm",).__contains__) | matches(kernels["kernel"], _TALKS)
 
 
 def is_pinned(copies: pd.DataFrame) -> bool:
@@ -574,15 +641,33 @@ def is_pinned(copies: pd.DataFrame) -> bool:
 
 def matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
     """Return which rows have a wanted name; asked once for each name."""
-    hits = {name for name in names.dropna().unique() if wanted.search(str(name))}
-    found: Bool = names.isin(hits).to_numpy(bool)
+    return having(names, lambda name: wanted.search(name) is not None)
+
+
+def having(texts: pd.Series, is_wanted: Callable[[str], bool]) -> Bool:
+    """Return which rows have a wanted text; asked once for each text."""
+    hits = np.array([*map(is_wanted, texts.cat.categories), False])
+    found: Bool = hits[texts.cat.codes.to_numpy()]
     return found
 
 
 def int_values(rows: pd.Series) -> Int:
     """Return whole numbers, -1 for null."""
-    values: Int = rows.to_numpy(np.int64, na_value=-1)
+    plain = isinstance(rows.dtype, np.dtype)
+    values: Int = rows.to_numpy(np.int64) if plain else rows.to_numpy(np.int64, na_value=-1)
     return values
+
+
+def codes(rows: pd.Series) -> Int:
+    """Return a number for each value of text or whole numbers, -1 for null."""
+    return rows.cat.codes.to_numpy("int64") if rows.dtype == "category" else int_values(rows)
+
+
+def rows_at(rows: Int, count: int) -> Bool:
+    """Return which of so many rows these are."""
+    found = np.zeros(count, bool)
+    found[rows] = True
+    return found
 
 
 def flags(rows: pd.Series) -> Bool:

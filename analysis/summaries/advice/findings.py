@@ -98,6 +98,12 @@ class Rule:
     pollutes: bool = False
     on: str = DEVICE
 
+    def ask(self, facts: RankFacts) -> RuleFinding | None:
+        """Return what it finds in what was recorded, which is looked for once."""
+        if self.slug not in facts.found:
+            facts.found[self.slug] = self.find(facts)
+        return facts.found[self.slug]
+
     def holds(self, facts: RankFacts) -> bool:
         """Whether it can be asked of what was recorded."""
         return self.on in (BOTH, CPU if facts.is_cpu else DEVICE)

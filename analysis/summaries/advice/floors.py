@@ -9,7 +9,7 @@ import pandas as pd
 
 from pyprof2.analysis.hardware.roofline import highest_peak, peak_for
 from pyprof2.analysis.summaries.advice.facts import ends
-from pyprof2.columns import distinct, row_of
+from pyprof2.columns import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +79,8 @@ def won_ns(facts: RankFacts, rows: pd.DataFrame, saved: Floats) -> int:
         rows: its kernels.
         saved: by how much each gets shorter, in ns.
     """
-    ids, queued = facts.followers
     shorter_end = ends(rows)[1].astype(float) - saved
-    was_queued = queued[row_of(ids, rows["kernel_id"].to_numpy(np.int64))] <= shorter_end
+    was_queued = facts.followers[rows["kernel_id"].to_numpy(np.int64)] <= shorter_end
     return int(saved[was_queued].sum())
 
 

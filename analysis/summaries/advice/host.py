@@ -23,11 +23,13 @@ from pyprof2.analysis.summaries.advice.facts import (
     RankFacts,
     ends,
     flags,
+    int_values,
     is_pinned,
     matches,
 )
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, most_of, unknown
 from pyprof2.analysis.summaries.advice.without import blocks_around
+from pyprof2.columns import row_of
 from pyprof2.units import counted, format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -97,8 +99,12 @@ def data_loading(facts: RankFacts) -> RuleFinding | None:
     """
     idle = facts.idle_of("data_loading", columns=_OF_IDLE)
     # A loader is silent while it reads a file: the ops after it in one wait say for which line.
-    wait = (idle["start_ns"] != (idle["start_ns"] + idle["time_ns"]).shift()).cumsum()
-    idle = idle.assign(source=idle["source"].groupby(wait).bfill())
+    begin, end = ends(idle.rename(columns={"time_ns": "dur_ns"}))
+    wait = np.cumsum(begin != np.r_[begin[:1] - 1, end[:-1]])
+    line = idle["source"].cat.codes.to_numpy()
+    told = np.minimum.accumulate(np.where(line >= 0, np.arange(len(line)), len(line))[::-1])[::-1]
+    line = np.where(np.r_[wait, -1][told] == wait, np.r_[line, -1][told], -1)
+    idle = idle.assign(source=pd.Categorical.from_codes(line, idle["source"].cat.categories))
     loads = facts.rows("ranges", "loads")["loads"].to_numpy(bool)
     ranges = facts.rows("ranges", *_RANGES, where=loads)
     ops = facts.rows("ops", *_OPS, where=facts.named("ops", "op", _LOADER))
@@ -163,7 +169,8 @@ def sync(facts: RankFacts) -> RuleFinding | None:
     )
     # The calls that idle time is inside of, those with the most of it first.
     times = idle.groupby("launch_id")["time_ns"].sum().sort_values(ascending=False, kind="stable")
-    known = times.index.isin(facts.rows("launches", "launch_id")["launch_id"])
+    ids = facts.rows("launches", "launch_id")["launch_id"].to_numpy(np.int64)
+    known = row_of(ids, times.index.to_numpy(np.int64)) >= 0
     evidence = {"launches": times.index[known].to_series()}
     found = _host_found(facts, idle, removed, text, evidence, deletes=True)
     return _as_replayed(facts, found, gains, around)
@@ -283,7 +290,8 @@ def pageable_copies(facts: RankFacts) -> RuleFinding | None:
     if max(share, facts.share(copying_ns)) < LEAST_PCT:
         return None
     calls = facts.rows("launches", "launch_id", "start_ns", "dur_ns")
-    calls = calls[calls["launch_id"].isin(pageable["launch_id"].dropna())]
+    at = row_of(calls["launch_id"].to_numpy(np.int64), int_values(pageable["launch_id"]))
+    calls = calls.iloc[np.unique(at[at >= 0])]
     copied = counted(len(pageable), "pageable copy", "pageable copies")
     together = f"{' together' if len(pageable) > 1 else ''}"
     text = (

@@ -72,7 +72,7 @@ def copies(facts: RankFacts) -> RuleFinding | None:
     expected. More is gained if less is copied: smaller types, and what stays on the device.
     """
     crosses = [facts.named(name, "copy_kind", _CROSSES) for name in _WORK]
-    exposed = _alone_ns(facts, np.concatenate(crosses))
+    exposed = _alone_ns(facts, np.concatenate(crosses), COPIES_PCT)
     share = facts.share(exposed)
     if share < COPIES_PCT:
         # Too many copies may not say where to.
@@ -81,7 +81,7 @@ def copies(facts: RankFacts) -> RuleFinding | None:
             | (facts.are(name, "category", ("memcpy",)) & facts.lacks(name, "copy_kind"))
             for at, name in enumerate(_WORK)
         ]
-        exposed = _alone_ns(facts, np.concatenate(either))
+        exposed = _alone_ns(facts, np.concatenate(either), COPIES_PCT)
         share = facts.share(exposed)
         if share < COPIES_PCT:
             return None
@@ -110,12 +110,20 @@ def _most(rows: pd.DataFrame, column: str) -> str | None:
     return str(times.idxmax()) if len(times) else None
 
 
-def _alone_ns(facts: RankFacts, marks: Bool) -> int:
-    """Return the time in which marked kernels and copies ran, and no others of their device."""
-    if not marks.any():
+def _alone_ns(facts: RankFacts, marks: Bool, least_pct: float = 0) -> int:
+    """Return the time in which marked kernels and copies ran, and no others of their device.
+
+    Args:
+        facts: of the rank.
+        marks: of kernels, and then of copies.
+        least_pct: a share of the time; 0 is returned where they did not run so long, all together.
+    """
+    work = facts.work(*TIMES)
+    time_ns = int(work["dur_ns"].to_numpy("int64")[marks].sum())
+    if not time_ns or facts.share(time_ns) < least_pct:
         return 0
     return facts.busy_ns - sum(
-        union_length(*ends(rows[~marked])) for rows, marked in by_device(facts.work(*TIMES), marks)
+        union_length(*ends(rows[~marked])) for rows, marked in by_device(work, marks)
     )
 
 
@@ -125,11 +133,15 @@ def memory_limit(facts: RankFacts) -> RuleFinding | None:
     Near the limit PyTorch releases and allocates again, which waits for the device.
     """
     sizes = {row.get("device"): row.get("memory_bytes") for row, _ in facts.devices}
-    peaks = {
-        curve.device: pc.max(curve.events["allocated_bytes"]).as_py()
-        for curve in facts.memory.curves
-        if curve.device_type != "cpu"
-    }
+    peaks = (
+        {}
+        if facts.lacks_totals
+        else {
+            curve.device: pc.max(curve.events["allocated_bytes"]).as_py()
+            for curve in facts.memory.curves
+            if curve.device_type != "cpu"
+        }
+    )
     known = {
         device: 100 * peak / sizes[device]
         for device, peak in peaks.items()

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.memory.curves import NO_NUMBER
+from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER, MemoryCurve
 from pyprof2.analysis.memory.timeline import growth, step_ends
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
-from pyprof2.recording import int_column
+from pyprof2.columns import combine_keys, values_of
+from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.analysis.memory.curves import MemoryCurve
     from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 NEAR_PCT: Final = 80
@@ -36,6 +36,8 @@ def memory_growth(facts: RankFacts) -> RuleFinding | None:
 
     Often it is a list of losses with their graphs, or a cache without a bound.
     """
+    if _keeps_nothing(facts):
+        return None
     curves = list(_of_gpus(facts))
     if not curves:
         return unknown(_NOT_RECORDED, how_to_record(facts, _NEEDS))
@@ -56,10 +58,33 @@ def memory_growth(facts: RankFacts) -> RuleFinding | None:
     return None
 
 
+def _keeps_nothing(facts: RankFacts) -> bool:
+    """Whether no line can leave enough in every step, because the last but one keeps less."""
+    known = facts.tables.read("memory", ("device_type", "device", "step"))
+    is_cpu, every = has_text(known, "device_type", ("cpu",)), int_column(known, "step", NO_NUMBER)
+    device = combine_keys(
+        code_column(known, "device_type")[0].astype(np.int64), int_column(known, "device", -1)
+    )
+    found = False
+    for each in values_of(device[~is_cpu]).tolist():
+        own = ~is_cpu & (device == each)
+        step = np.maximum.accumulate(every[own])
+        steps = values_of(step[step != NO_NUMBER])
+        if len(steps) < STEPS:
+            return False
+        events = facts.tables.read("memory", ("address", "bytes", "pid", "tid"), own)
+        curve = MemoryCurve(facts.rank, "", None, events, None, LINELESS)
+        kept = curve.blocks.alloc[curve.blocks.free < 0]
+        if curve.change[kept[step[kept] == steps[-2]]].sum() >= GROWTH_BYTES:
+            return False
+        found = found or bool(curve.change.any())
+    return found
+
+
 def fragmentation(facts: RankFacts) -> RuleFinding | None:
     """The allocator holds much more than was ever allocated: holes that no block fits into."""
     known = False
-    for _, curve in _of_gpus(facts):
+    for _, curve in () if facts.lacks_totals else _of_gpus(facts):
         reserved, allocated = (
             int_column(curve.events, f"{name}_bytes", NO_NUMBER).max(initial=NO_NUMBER)
             for name in ("reserved", "allocated")
@@ -86,7 +111,8 @@ def kept_for_backward(facts: RankFacts) -> RuleFinding | None:
     A checkpointed layer keeps what goes into it, and computes the rest again in backward.
     """
     sizes = {row.get("device"): row.get("memory_bytes") for row, _ in facts.devices}
-    curves = [(n, c) for n, c in _of_gpus(facts) if sizes.get(c.device) and c.base is not None]
+    every = () if facts.lacks_totals else _of_gpus(facts)
+    curves = [(n, c) for n, c in every if sizes.get(c.device) and c.base is not None]
     if not curves:
         return unknown(
             "how full the memory of the device is, is not recorded", how_to_record(facts, _NEEDS)

@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import time_within, union_length
-from pyprof2.analysis.summaries.advice.facts import RankFacts, ends
+from pyprof2.analysis.summaries.advice.facts import RankFacts, codes, ends, int_values
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, record_later
+from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.columns import combine_keys, values_of
 from pyprof2.units import counted, format_time
 
 LONG_NS: Final = 1_000_000
@@ -83,12 +85,18 @@ def kernel_drift(facts: RankFacts) -> RuleFinding | None:
     """
     keys = ["device", "kernel", "grid", "block", "signature"]
     own = facts.rows("kernels", *keys, "dur_ns", where=~facts.comm("kernels"))
-    by = own.groupby(keys, dropna=False, observed=True)["dur_ns"]
-    times = by.agg(["size", "min", "max", "median"])
-    times = times[(times["size"] >= DRIFT_CALLS) & (times["median"] > DRIFT_NS)]
-    if times.empty:
-        return None
-    ratio = float((times["max"] / times["min"].clip(lower=1)).quantile(0.9))
+    time, group = own["dur_ns"].to_numpy("int64"), combine_keys(*(codes(own[key]) for key in keys))
+    longest = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(longest, group, time)
+    # None of whose calls is long has a long median: only those of the others are sorted.
+    wanted = (longest > DRIFT_NS) & (np.bincount(group, minlength=len(longest)) >= DRIFT_CALLS)
+    group, time = group[wanted[group]], time[wanted[group]]
+    order = np.lexsort((time, group))
+    time, first = time[order], np.flatnonzero(np.diff(group[order], prepend=-1))
+    last = np.r_[first[1:], len(time)][: len(first)] - 1
+    median = (time[(first + last) // 2] + time[(first + last + 1) // 2]) / 2
+    ratios = time[last] / np.maximum(1, time[first])
+    ratio = np.quantile(ratios[median > DRIFT_NS], 0.9) if (median > DRIFT_NS).any() else 0
     if ratio <= DRIFT:
         return None
     return RuleFinding(
@@ -119,15 +127,15 @@ def affected_steps(facts: RankFacts) -> set[int]:
 
 def full_queue(facts: RankFacts) -> pd.DataFrame:
     """Return the launches that wait for room in the queue: over 100 us, with much in it."""
-    calls = facts.calls_of("launch_call")
-    calls = calls[calls["dur_ns"] > WAITS_NS]
+    calls = facts.calls_of("launch_call", above_ns=WAITS_NS)
     if calls.empty:
         return calls
     full = stalls_of(facts, "queue_full")
     is_full = time_within(*ends(full), *ends(calls)) > 0
     work = facts.work("launch_ns", "start_ns")
     launched, started = (
-        np.sort(work.dropna()[name].to_numpy("int64")) for name in ("launch_ns", "start_ns")
+        np.sort(work.dropna()[name].to_numpy("int64"), kind="stable")
+        for name in ("launch_ns", "start_ns")
     )
     begin = calls["start_ns"].to_numpy("int64")
     queued = np.searchsorted(launched, begin) - np.searchsorted(started, begin)
@@ -135,8 +143,9 @@ def full_queue(facts: RankFacts) -> pd.DataFrame:
 
 
 def _slow_calls(facts: RankFacts) -> pd.DataFrame:
-    calls = facts.calls_of("launch_call")
-    calls = calls[calls["dur_ns"] > LONG_NS]
+    calls = facts.calls_of("launch_call", above_ns=LONG_NS)
+    if calls.empty:
+        return calls
     return calls[~calls["launch_id"].isin(full_queue(facts)["launch_id"])]
 
 
@@ -152,10 +161,11 @@ def _unrecorded(facts: RankFacts) -> pd.DataFrame:
     if not len(idle):
         return idle
     work = facts.work("device", "start_ns")
-    work = work.assign(device=work["device"].fillna(-1)).sort_values("start_ns")
-    tenth = work.groupby("device")["start_ns"].agg(
-        lambda times: times.iloc[min(FIRST_ACTIVITIES, len(times)) - 1]
-    )
-    until = idle["device"].fillna(-1).map(tenth)
-    early = idle[(idle["start_ns"] < until).fillna(value=False).to_numpy(bool)]
+    device, start = int_values(work["device"]), work["start_ns"].to_numpy("int64")
+    of_idle, until = int_values(idle["device"]), np.full(len(idle), NEVER)
+    for each in values_of(of_idle).tolist():
+        first = start[device == each]
+        tenth = min(FIRST_ACTIVITIES, len(first)) - 1
+        until[of_idle == each] = np.partition(first, tenth)[tenth] if len(first) else NEVER
+    early = idle[idle["start_ns"].to_numpy("int64") < until]
     return early if early["time_ns"].sum() > LONG_NS else early.iloc[:0]

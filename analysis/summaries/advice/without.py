@@ -37,6 +37,9 @@ _NONE: Final = -1
 class Frames(Protocol):
     """The tables of a rank: `RankFacts` has them."""
 
+    def count(self, name: str) -> int:
+        """Return how many rows a table has."""
+
     def rows(self, name: str, *columns: str) -> pd.DataFrame:
         """Return columns of a table."""
 
@@ -75,9 +78,11 @@ class Replay:
     @classmethod
     def of(cls, facts: Frames) -> Replay | None:
         """Return what was recorded of a rank; None where that is not enough."""
+        if sum(map(facts.count, ("kernels", "copies", "launches"))) > _MOST_EVENTS:
+            return None
         calls = facts.rows("launches", "launch_id", "start_ns", "dur_ns", "cause")
         work = facts.work("start_ns", "dur_ns", "launch_id", "device", "stream")
-        if not len(work) or len(work) + len(calls) > _MOST_EVENTS:
+        if not len(work):
             return None
         calls = calls.sort_values("start_ns", kind="stable")
         launch = pd.Series(np.arange(len(calls)), calls["launch_id"]).reindex(work["launch_id"])

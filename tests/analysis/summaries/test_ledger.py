@@ -166,7 +166,7 @@ def test_uncosted_ops_come_by_time_with_the_reason() -> None:
         {"op": "c10d::send", "cost_status": "no_formula", "category": "comm", "dur_ns": 9},
     )
 
-    rows = uncosted_ops(table, canonical("ops"), has_gpu=True)
+    rows = uncosted_ops(table, has_gpu=True)
     frame = sum_by(rows, ["op", "bin", "cost_note"], 1000)
 
     assert frame.to_dict("records") == [
@@ -185,7 +185,7 @@ def test_without_a_gpu_uncosted_ops_go_by_their_own_time() -> None:
         {"op": "MmBackward0", "self_ns": 500, "cost_status": "no_formula"},
     )
 
-    frame = sum_by(uncosted_ops(kernels(), ops, has_gpu=False), ["op"], 100)
+    frame = sum_by(uncosted_ops(ops, has_gpu=False), ["op"], 100)
 
     assert frame[["op", "time_ns", "share_pct"]].to_numpy().tolist() == [["my::op", 30, 30.0]]
 

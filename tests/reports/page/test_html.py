@@ -134,9 +134,10 @@ def test_the_policy_allows_no_request_and_no_script_but_this_one(hostile: str) -
 
 
 def test_a_program_cannot_end_its_own_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "built").mkdir()
-    (tmp_path / "built" / "report.js").write_text('x = "</script>" + "</SCRIPT >" + "<!-- <script>";')
-    (tmp_path / "built" / "report.css").write_text("a { content: '</style>' }")
+    built = tmp_path / "built"
+    built.mkdir()
+    (built / "report.js").write_text('x = "</script>" + "</SCRIPT >" + "<!-- <script>";')
+    (built / "report.css").write_text("a { content: '</style>' }")
     monkeypatch.setattr(html, "DATA", tmp_path)
 
     text = "".join(html.page("data"))
