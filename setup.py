@@ -23,6 +23,7 @@ COMPILED = [
         ("parsers", "parsers", "_scan"),
         ("parsers", "parsers", "_snapshot_events"),
         ("parsers", "parsers", "_sqlite_pages"),
+        ("reports.perfetto", "pyprof2/reports/perfetto", "_packets"),
     )
 ]
 
