@@ -283,8 +283,9 @@ class _Packing(NamedTuple):
 
 def merged(start: Int, end: Int) -> tuple[Int, Int]:
     """Return the union of the intervals as starts and ends; intervals that touch are one."""
-    order = order_of(start, end)
-    start, end = start[order], end[order]
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     latest = np.maximum.accumulate(end) if len(end) else end
     first = np.r_[True, start[1:] > latest[:-1]][: len(start)]
     last = np.r_[first[1:], True][: len(start)]
