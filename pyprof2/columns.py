@@ -21,6 +21,8 @@ TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
 
 _CLOSE: Final = 4
 """Values are close together if they span at most so many times their number."""
+_SAMPLE: Final = 1000
+"""So many rows tell whether there are few values or many."""
 
 
 def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:
@@ -140,6 +142,11 @@ def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     least = int(column.min()) if len(column) else 0
     span = int(column.max()) - least + 1 if len(column) else 0
     if not 0 < span <= _CLOSE * len(column):
+        # Of few values the rows need no order.
+        sample = column[:: max(1, len(column) // _SAMPLE)]
+        if 2 * len(set(sample.tolist())) < len(sample):
+            first, inverse = groups_of(column)
+            return column[first], inverse
         values, inverse = np.unique(column, return_inverse=True)
         return values, inverse
     near = column - least

@@ -6,7 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyprof2.columns import as_pandas, groups_of, int_array, lookup, merge_texts, text_array
+from pyprof2.columns import (
+    as_pandas,
+    distinct,
+    groups_of,
+    int_array,
+    lookup,
+    merge_texts,
+    text_array,
+)
 
 
 def texts(codes: list[int], words: list[str | None]) -> list[str | None]:
@@ -30,6 +38,18 @@ def test_codes_become_texts(
     codes: list[int], words: list[str | None], wanted: list[str | None]
 ) -> None:
     assert texts(codes, words) == wanted
+
+
+@pytest.mark.parametrize("values", [1, 3, 40, 3000])
+@pytest.mark.parametrize("step", [1, 1 << 55])
+def test_distinct_values_are_those_of_numpy(values: int, step: int) -> None:
+    column = step * np.random.default_rng(0).integers(-values, values, 3000)
+    wanted, place = np.unique(column, return_inverse=True)
+
+    found = distinct(column)
+
+    assert np.array_equal(found[0], wanted)
+    assert np.array_equal(found[1], place)
 
 
 def test_a_text_column_holds_each_text_once_and_none_that_is_not_used() -> None:

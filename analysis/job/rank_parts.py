@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from pyprof2.analysis.intervals import time_within
+from pyprof2.analysis.intervals import merged, time_within
 from pyprof2.analysis.job.clocks import MAD_TO_SIGMA
 from pyprof2.analysis.job.slow_ranks import EXCESS_MIN, Z_MIN
 from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.columns import values_of
 from pyprof2.recording import has_text, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    import pyarrow as pa
-
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.time.step_windows import StepWindows
 
 
 INPUT: Final = {
     "kernels": ("kernel_id", "device", "start_ns", "dur_ns", "category"),
-    "copies": ("device", "start_ns", "dur_ns"),
+    "copies": ("kernel_id", "device", "start_ns", "dur_ns"),
 }
 """The columns of the tables from which parts are made."""
 
@@ -42,12 +42,16 @@ PARTS: Final = ("compute_only", "comm_only", "copy_only", "comp_comm", "copy_ove
 
 
 def five_parts(
-    tables: Mapping[str, pa.Table], windows: StepWindows | None, waits: pd.DataFrame | None = None
+    kernels: Iterable[pa.Table],
+    copies: Iterable[pa.Table],
+    windows: StepWindows | None,
+    waits: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return the parts of each device and window.
 
     Args:
-        tables: columns `INPUT` of one rank.
+        kernels: of one rank, part by part, columns `INPUT`.
+        copies: the same.
         windows: of its steps; None: one, from the first activity to the last.
         waits: of the rank's members, columns `kernel_id`, `start_ns`, `dur_ns`, `wait_ns`.
 
@@ -57,53 +61,63 @@ def five_parts(
         matched), `compute_ns` and `comm_ns` (`|K|` and `|C|`), `overlap_pct` of communication:
         null without any.
     """
-    work = _Activities.of(tables)
-    frames = [
-        _parts_of(work.of_device(each), windows, waits, each) for each in np.unique(work.device)
-    ]
+    work: dict[int, _Activities] = {}
+    for part in kernels:
+        is_comm = has_text(part, "category", ("comm",))
+        _add(work, part, {"K": ~is_comm, "C": is_comm})
+    for part in copies:
+        _add(work, part, {"M": np.ones(part.num_rows, bool)})
+    frames = [_parts_of(work[each], windows, waits, each) for each in sorted(work)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["device"])
 
 
 class _Activities:
-    """Activities: their device, times and kind, 0 for K, 1 for C, 2 for M."""
+    """What ran on a device: the union of the activities of each kind, `K`, `C` or `M`.
 
-    def __init__(self, device: Int, start: Int, end: Int, kind: Int, kernel: Int) -> None:
-        self.device, self.start, self.end, self.kind, self.kernel = device, start, end, kind, kernel
+    Attributes:
+        members: `kernel_id` of those of kind `C`.
+    """
 
-    @classmethod
-    def of(cls, tables: Mapping[str, pa.Table]) -> _Activities:
-        """Return the activities of a rank."""
-        kernels, copies = tables["kernels"], tables["copies"]
-        device, start, dur = (
-            np.concatenate([int_column(t, name, missing) for t in (kernels, copies)])
-            for name, missing in (("device", NEVER), ("start_ns", 0), ("dur_ns", 0))
-        )
-        kind = np.r_[
-            has_text(kernels, "category", ("comm",)).astype(np.int64), np.full(copies.num_rows, 2)
-        ]
-        kernel = np.r_[int_column(kernels, "kernel_id", -1), np.full(copies.num_rows, -1)]
-        return cls(device, start, start + dur, kind, kernel)
+    def __init__(self) -> None:
+        self.members: set[int] = set()
+        self._spans = {kind: [np.zeros((2, 0), np.int64)] for kind in "KCM"}
 
-    def of_device(self, device: int) -> _Activities:
-        """Return the activities of one device."""
-        own = self.device == device
-        columns = (self.device, self.start, self.end, self.kind, self.kernel)
-        return _Activities(*(column[own] for column in columns))
+    def add(self, kind: str, start: Int, end: Int) -> None:
+        """Add some, of which no more is kept than their union."""
+        self._spans[kind].append(np.stack(merged(start, end)))
+
+    def union(self, kinds: str) -> tuple[Int, Int]:
+        """Return when any of some kinds ran."""
+        start, end = np.concatenate([each for kind in kinds for each in self._spans[kind]], axis=1)
+        return merged(start, end)
 
     def time(self, kinds: str, begin: Int, finish: Int, more: tuple[Int, Int] | None = None) -> Int:
         """Return the time in each window in which any of some kinds runs, as `KC`, or of `more`."""
-        keep = np.isin(self.kind, ["KCM".index(kind) for kind in kinds])
-        start, end = self.start[keep], self.end[keep]
+        start, end = self.union(kinds)
         if more is not None:
             start, end = np.r_[start, more[0]], np.r_[end, more[1]]
         return time_within(start, end, begin, finish)
+
+
+def _add(work: dict[int, _Activities], part: pa.Table, kinds: Mapping[str, Bool]) -> None:
+    """Add the activities of a part to those of their devices."""
+    device, start = int_column(part, "device", NEVER), int_column(part, "start_ns", 0)
+    end, number = start + int_column(part, "dur_ns", 0), part["kernel_id"]
+    for each in values_of(device).tolist():
+        found = work.setdefault(each, _Activities())
+        for kind, chosen in kinds.items():
+            own = chosen & (device == each)
+            found.add(kind, start[own], end[own])
+            if kind == "C":
+                found.members.update(number.filter(pa.array(own)).to_pylist())
 
 
 def _parts_of(
     work: _Activities, windows: StepWindows | None, waits: pd.DataFrame | None, device: int
 ) -> pd.DataFrame:
     if windows is None:
-        begin, finish = np.array([work.start.min()]), np.array([work.end.max()])
+        start, end = work.union("KCM")
+        begin, finish = start[:1], end[-1:]
         step: Int | None = None
     else:
         step, begin, finish = windows
@@ -139,7 +153,7 @@ def _exposed(
     names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")
     rows = waits if waits is not None and len(waits) else None
     if rows is not None:
-        known = rows["kernel_id"].isin(work.kernel[work.kind == 1])
+        known = rows["kernel_id"].isin(work.members)
         rows = rows[(rows["wait_ns"].notna() & known).to_numpy(bool)]
     if rows is None or not len(rows):
         empty = pd.Series([None] * len(alone), dtype="Int64")

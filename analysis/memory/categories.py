@@ -53,7 +53,7 @@ def phase_codes(column: TextColumn) -> Int:
     """Return phases as codes into `PHASES`, -1 for unknown."""
     codes, words = column
     known = {name: code for code, name in enumerate(PHASES)}
-    return lookup(np.array([known.get(w or "", -1) for w in words], np.int64), codes, -1)
+    return lookup(np.array([known.get(w or "", -1) for w in words], np.int8), codes, -1)
 
 
 def derived_steps(phase: Int) -> Int:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.columns import combine_keys, values_of
+from pyprof2.columns import combine_keys, narrow, short, values_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import MEMORY
 
@@ -26,6 +26,8 @@ BEGINS: Final = "begins"
 """The moment of table `memory_tags` at which the program said how much is allocated."""
 EVENTS_NEEDED: Final = tuple(name for name in MEMORY.names if name not in ("rank", "span"))
 """The columns of table `memory` that curves are made of."""
+_FOUND: Final = ["pid", "tid", "bytes", "allocated_bytes"]
+"""Those of them that say nothing more once blocks and base are found."""
 START: Final = -1
 """The moment before the first event; other moments are rows of events, after which they are."""
 
@@ -76,10 +78,10 @@ def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
     known = address >= 0
     size, where = np.abs(change), np.where(known, address, thread)
     free_of = np.full(len(change), -1)
-    _pair(change, (size, where, known), free_of)
+    _pair(change, combine_keys(size, where, known.astype(np.int64)), free_of)
     # Blocks that backward releases were allocated on another thread.
     rest = np.flatnonzero(~known & ~_is_paired(free_of))
-    free_of[rest] = _rows(rest, _pair(change[rest], (size[rest],), np.full(len(rest), -1)))
+    free_of[rest] = _rows(rest, _pair(change[rest], size[rest], np.full(len(rest), -1)))
     alloc = np.flatnonzero(change > 0)
     before = np.flatnonzero((change < 0) & ~_is_paired(free_of))
     by_size = bool((~known & (free_of >= 0)).any())
@@ -90,19 +92,18 @@ def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
     return Blocks(alloc, free_of[alloc], before, by_size, reused)
 
 
-def _pair(change: Int, keys: tuple[Int | Bool, ...], free_of: Int) -> Int:
+def _pair(change: Int, key: Int, free_of: Int) -> Int:
     """Put in the row of the release of each allocation, the last of its group that lives.
 
-    Events whose `keys` are all equal are a group.
+    Events of an equal `key` are a group.
     """
     if not len(change):
         return free_of
-    order = np.lexsort([key for key in keys if key.min() != key.max()] or keys[:1])
-    begins = np.r_[True, np.zeros(len(order) - 1, bool)]
-    for key in keys:
-        begins[1:] |= key[order[1:]] != key[order[:-1]]
+    order = short(np.argsort(narrow(key), kind="stable"))
+    key = key[order]
+    begins = np.r_[True, key[1:] != key[:-1]]
     level = _levels(begins, change[order] > 0)
-    group = np.cumsum(begins)
+    group = np.cumsum(begins, dtype=np.int32)
     # Where a block is never allocated twice at a time, they take turns as they are.
     if level.min() != level.max():
         again = np.lexsort((level, group))
@@ -134,10 +135,10 @@ def _levels(begins: Bool, is_alloc: Bool) -> Int:
         begins: whether a group begins at this event; groups stand together, each in order.
         is_alloc: whether it is an allocation.
     """
-    step = np.where(is_alloc, 1, -1)
-    total = np.cumsum(step)
-    offset = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
-    level: Int = total - (total - step)[offset] + ~is_alloc
+    step = 2 * is_alloc.astype(np.int32) - 1
+    before = np.cumsum(step, dtype=np.int32) - step
+    offset = np.maximum.accumulate(np.where(begins, np.arange(len(begins), dtype=np.int32), 0))
+    level: Int = before - before[offset] + is_alloc
     return level
 
 
@@ -163,7 +164,7 @@ class MemoryCurve:
 
     Attributes:
         rank, device_type, device: whose.
-        events: rows of the table `memory`, in order, with `EVENTS_NEEDED`.
+        events: rows of the table `memory`, in order, without what the curve itself says.
         base: bytes that were allocated before the first event; None: not known.
         lineless: see `LINELESS`.
         held: of a snapshot: the blocks behind `base` that were never released.
@@ -263,8 +264,9 @@ def curves_of_rank(parts: Iterable[pa.Table], tags: pa.Table, rank: int) -> Iter
         tags: rows of the table `memory_tags`, of any ranks.
         rank: whose.
     """
-    for (name, device), found in sorted(_by_device(parts).items(), key=_type_and_ordinal):
-        events = pa.concat_tables(found).unify_dictionaries()
+    devices = _by_device(parts)
+    for name, device in sorted(devices, key=_type_and_ordinal):
+        events = pa.concat_tables(devices.pop((name, device))).unify_dictionaries()
         base, notes = _cpu_base(events, tags, rank) if name == "cpu" else _base(events)
         most = pc.max(events["reserved_bytes"]).as_py()
         curve = MemoryCurve(
@@ -275,13 +277,27 @@ def curves_of_rank(parts: Iterable[pa.Table], tags: pa.Table, rank: int) -> Iter
             notes.append(_BY_SIZE)
         if curve.blocks.reused:
             notes.append(_REUSED.format(curve.blocks.reused))
-            curve = curve.but(base=None)
-        yield curve
+            base = None
+        # What is known of the blocks by now is not kept twice.
+        yield curve.but(base=base, events=events.drop_columns(_FOUND))
 
 
 def _by_device(parts: Iterable[pa.Table]) -> dict[tuple[str, int | None], list[pa.Table]]:
-    """Return the rows of each device, by its type and ordinal."""
+    """Return the rows of each device, by its type and ordinal.
+
+    Columns without values, of which there are many, are all the same piece of memory.
+    """
     found: dict[tuple[str, int | None], list[pa.Table]] = {}
+    nulls: dict[pa.DataType, pa.Array] = {}
+
+    def shared(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        size = len(column)
+        if column.null_count < size:
+            return column
+        if size > len(nulls.get(column.type, ())):
+            nulls[column.type] = pa.nulls(size, column.type)
+        return pa.chunked_array([nulls[column.type][:size]])
+
     for part in parts:
         kind, kinds = code_column(part, "device_type")
         number, numbers = code_column(
@@ -295,12 +311,14 @@ def _by_device(parts: Iterable[pa.Table]) -> dict[tuple[str, int | None], list[p
             device = numbers[number[first]] if number[first] >= 0 else None
             # To take all rows is to copy them.
             own = part if len(rows) == part.num_rows else part.take(pa.array(rows))
+            own = own.drop_columns(["device_type", "device"])
+            own = pa.table(dict(zip(own.column_names, map(shared, own.columns), strict=True)))
             found.setdefault((name, device), []).append(own)
     return found
 
 
-def _type_and_ordinal(item: tuple[tuple[str, int | None], Any]) -> tuple[str, int]:
-    (name, device), _ = item
+def _type_and_ordinal(key: tuple[str, int | None]) -> tuple[str, int]:
+    name, device = key
     return name, NO_NUMBER if device is None else device
 
 

@@ -148,7 +148,7 @@ def _certainty(category: Int) -> Int:
 
 def _at(column: tuple[Any, Sequence[str | None]], rows: Int) -> TextColumn:
     codes, words = column
-    return np.asarray(codes, np.int64)[rows], words
+    return codes[rows], words
 
 
 def _filled(column: TextColumn, word: str) -> TextColumn:
@@ -159,7 +159,7 @@ def _filled(column: TextColumn, word: str) -> TextColumn:
 
 def _lines(curve: MemoryCurve, rows: Int) -> TextColumn:
     codes, words = _at(code_column(curve.events, "source"), rows)
-    op = np.asarray(code_column(curve.events, "op")[0], np.int64)[rows]
+    op = code_column(curve.events, "op")[0][rows]
     stack = int_column(curve.events, "stack_id", -1)[rows]
     without_op, without_stack = (len(words), len(words) + 1)
     bare = np.where(op < 0, without_op, without_stack)
@@ -242,7 +242,7 @@ def _plain_rows(rows: list[tuple[str, str, str, str, int, int]]) -> pa.Table:
 def _table(
     texts: dict[str, TextColumn], *, begin: Int, end: Int, size: Int, tagged: Bool | None = None
 ) -> pa.Table:
-    columns = {name: text_array(texts[name]) for name in AXES}
+    columns = {name: text_array(texts.pop(name)) for name in AXES}
     known = np.zeros(len(size), bool) if tagged is None else tagged
     return pa.table(columns | {"begin": begin, "end": end, "bytes": size, "tagged": known})
 

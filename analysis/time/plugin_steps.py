@@ -8,18 +8,18 @@ the host, else nothing. A step ends with the work that it launched, and the next
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.intervals import time_within
-from pyprof2.columns import row_of
+from pyprof2.analysis.intervals import merged, time_within
+from pyprof2.columns import lookup, short
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -31,7 +31,7 @@ ROLES: Final = (
 NEEDED: Final = {
     "kernels": ("start_ns", "dur_ns", "launch_id", "op"),
     "copies": ("start_ns", "dur_ns", "launch_id", "category"),
-    "launches": ("launch_id", "start_ns", "dur_ns"),
+    "launches": ("start_ns", "dur_ns"),
     "ops": ("start_ns", "dur_ns", "op"),
     "ranges": ("start_ns", "dur_ns", "name", "kind"),
 }
@@ -80,93 +80,110 @@ class _Spans(NamedTuple):
     @classmethod
     def both(cls, *parts: _Spans) -> _Spans:
         """Return the spans of all parts."""
-        return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        nothing = cls(*np.zeros((2, 0), np.int64))
+        return cls(*(np.concatenate(each) for each in zip(nothing, *parts, strict=True)))
+
+    def union(self) -> _Spans:
+        """Return when any of them was; they are in order of time then."""
+        return _Spans(*merged(*self))
 
 
-def plugin_steps(tables: Mapping[str, pa.Table], rank: int) -> pa.Table:
+class Tables(Protocol):
+    """The canonical tables of one rank."""
+
+    def in_parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of a table part by part."""
+
+
+class _Roles(dict[str, list[_Spans]]):
+    """When any of a role ran: of each part of a table no more is kept than the union."""
+
+    def add(self, role: str, table: pa.Table, chosen: Bool | None = None) -> None:
+        """Add the rows of a part, or those chosen."""
+        self.setdefault(role, []).append(_Spans.of(table, chosen).union())
+
+
+def plugin_steps(tables: Tables, rank: int) -> pa.Table:
     """Return a row for each step, with `COLUMNS`; none where nothing ran on the host.
 
     Args:
         tables: those of `NEEDED`, with its columns.
         rank: its number.
     """
-    ranges, ops = tables["ranges"], tables["ops"]
-    on_host = has_text(ranges, "kind", _ON_THE_HOST)
-    numbers, steps = _steps(ranges)
+    roles = _Roles()
+    for part in tables.in_parts("ops", NEEDED["ops"]):
+        is_collective = _named(part, "op", _COLLECTIVE)
+        roles.add("communication", part, is_collective)
+        roles.add("cpu_exec", part, ~is_collective)
+    every = _Spans.both(*roles["communication"], *roles["cpu_exec"])
+    numbers, steps = _steps(tables, roles)
     if not len(numbers):
-        every = _Spans.both(_Spans.of(ops))
         if not len(every.start):
             return pa.table({c.name: pa.array([], c.type) for c in COLUMNS})
         steps = _Spans(every.start.min(keepdims=True), every.end.max(keepdims=True))
-    kept, steps = _with_devices(steps, tables)
-    of_step = _named(ranges, "name", _STEP)
-    collectives = (
-        _named(ops, "op", _COLLECTIVE), on_host & _named(ranges, "name", _COLLECTIVE),
-        _named(tables["kernels"], "op", _COLLECTIVE),
-    )  # fmt: skip
-    loading = on_host & _named(ranges, "name", _LOADING)
-    is_memset = has_text(tables["copies"], "category", ("memset",))
-    roles = (
-        _Spans.of(tables["kernels"], ~collectives[2]),
-        _Spans.of(tables["copies"], ~is_memset),
-        _Spans.of(tables["copies"], is_memset),
-        _Spans.both(
-            *(
-                _Spans.of(table, chosen)
-                for table, chosen in zip((ops, ranges, tables["kernels"]), collectives, strict=True)
-            )
-        ),
-        _Spans.of(tables["launches"]),
-        _Spans.of(ranges, loading),
-        _Spans.both(
-            _Spans.of(ops, ~collectives[0]),
-            _Spans.of(ranges, on_host & ~of_step & ~collectives[1] & ~loading),
-        ),
-    )
+    kept, steps = _with_devices(steps, tables, roles)
     found = {"rank": np.full(kept, rank), "step": pa.array(numbers[:kept], pa.int64())}
     found = found if len(numbers) else found | {"step": pa.nulls(kept, pa.int64())}
-    covered, before = _Spans(*np.zeros((2, 0), np.int64)), np.zeros(kept, np.int64)
-    for name, spans in zip(ROLES, roles, strict=True):
-        covered = _Spans.both(covered, spans)
+    covered, before = _Spans.both(), np.zeros(kept, np.int64)
+    for name in ROLES:
+        covered = _Spans.both(covered, *roles.pop(name, ())).union()
         now = time_within(*covered, *steps)
         found[f"{name}_ns"], before = now - before, now
     length = steps.end - steps.start
     return pa.table(found | {"other_ns": length - before, "total_ns": length})
 
 
-def _steps(ranges: pa.Table) -> tuple[Int, _Spans]:
-    """Return the numbers of the steps on the host, in order of time, and their spans."""
-    codes, texts = code_column(ranges, "name")
-    number = [int(m[1]) if (m := _STEP.fullmatch(text)) else -1 for text in texts]
-    of_rows = np.array([*number, -1], np.int64)[codes]
-    rows = np.flatnonzero((of_rows >= 0) & has_text(ranges, "kind", ("step",)))
-    spans = _Spans.of(ranges)
-    rows = rows[np.argsort(spans.start[rows], kind="stable")]
-    return of_rows[rows], _Spans(spans.start[rows], spans.end[rows])
+def _steps(tables: Tables, roles: _Roles) -> tuple[Int, _Spans]:
+    """Return the numbers of the steps on the host, in order of time, and their spans.
+
+    The roles get what else ranges say.
+    """
+    numbers, found = [np.zeros(0, np.int64)], [_Spans.both()]
+    for part in tables.in_parts("ranges", NEEDED["ranges"]):
+        codes, texts = code_column(part, "name")
+        number = [int(m[1]) if (m := _STEP.fullmatch(text)) else -1 for text in texts]
+        of_rows = np.array([*number, -1], np.int64)[codes]
+        is_step = (of_rows >= 0) & has_text(part, "kind", ("step",))
+        numbers.append(of_rows[is_step])
+        found.append(_Spans.of(part, is_step))
+        on_host = has_text(part, "kind", _ON_THE_HOST)
+        is_collective = on_host & _named(part, "name", _COLLECTIVE)
+        loads = on_host & _named(part, "name", _LOADING)
+        roles.add("communication", part, is_collective)
+        roles.add("dataloader", part, loads)
+        roles.add("cpu_exec", part, on_host & (of_rows < 0) & ~is_collective & ~loads)
+    spans = _Spans.both(*found)
+    order = np.argsort(spans.start, kind="stable")
+    return np.concatenate(numbers)[order], _Spans(spans.start[order], spans.end[order])
 
 
-def _with_devices(steps: _Spans, tables: Mapping[str, pa.Table]) -> tuple[int, _Spans]:
-    """Return how many steps were recorded to their end, and these with the work they launched."""
-    launches = tables["launches"]
-    calls = _Spans.of(launches)
-    step = np.searchsorted(steps.start, calls.start, "right") - 1
-    inside = (step >= 0) & (calls.end <= steps.end[step])
-    parts = [tables[name] for name in ("kernels", "copies")]
-    work = _Spans.both(*map(_Spans.of, parts))
-    launch = np.concatenate([int_column(part, "launch_id", -1) for part in parts])
-    call = row_of(launches["launch_id"].to_numpy(), launch)
-    of_work = np.where((call >= 0) & inside[call], step[call], -1) if len(calls.start) else call
-    matched = of_work >= 0
-    if not matched.any():
-        return len(steps.start), steps
-    count = len(steps.start)
-    last = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(last, of_work[matched], work.end[matched])
-    number = np.bincount(of_work[matched], minlength=count)
+def _with_devices(steps: _Spans, tables: Tables, roles: _Roles) -> tuple[int, _Spans]:
+    """Return how many steps were recorded to their end, and these with the work they launched.
+
+    The roles get what ran on the devices, and the calls that launched it.
+    """
+    count, of_calls = len(steps.start), [np.zeros(0, np.int32)]
+    for part in tables.in_parts("launches", NEEDED["launches"]):
+        roles.add("runtime", part)
+        calls = _Spans.of(part)
+        step = np.searchsorted(steps.start, calls.start, "right") - 1
+        of_calls.append(short(np.where(calls.end <= steps.end[step], step, -1)))
+    of_call = np.concatenate(of_calls)
+    number, last = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).min)
+    first, others = np.iinfo(np.int64).max, [np.zeros(0, np.int64)]
+    for part in _work(tables, roles):
+        work, of_work = _Spans.of(part), lookup(of_call, int_column(part, "launch_id", -1), -1)
+        matched = of_work >= 0
+        np.maximum.at(last, of_work[matched], work.end[matched])
+        number += np.bincount(of_work[matched], minlength=count)
+        first = min(first, int(work.start[of_work == 0].min(initial=first)))
+        others.append(work.end[~matched])
+    if not number.any():
+        return count, steps
     until = int(steps.start[0])
     if number[0]:
-        early = ~matched & (work.end < work.start[of_work == 0].min())
-        until = int(work.end[early].max(initial=until))
+        ends = np.concatenate(others)
+        until = int(ends[ends < first].max(initial=until))
     starts, ends = [], []
     for start, end, device in zip(*(each.tolist() for each in (*steps, last)), strict=True):
         starts.append(max(until, start))
@@ -176,6 +193,20 @@ def _with_devices(steps: _Spans, tables: Mapping[str, pa.Table]) -> tuple[int, _
     at = int(np.flatnonzero(number)[-1])
     kept = at if at and number[at] < _FEWER * number[at - 1] else at + 1
     return kept, _Spans(np.array(starts[:kept]), np.array(ends[:kept]))
+
+
+def _work(tables: Tables, roles: _Roles) -> Iterator[pa.Table]:
+    """Yield kernels and copies; the roles get when they ran."""
+    for part in tables.in_parts("kernels", NEEDED["kernels"]):
+        is_collective = _named(part, "op", _COLLECTIVE)
+        roles.add("communication", part, is_collective)
+        roles.add("kernel", part, ~is_collective)
+        yield part
+    for part in tables.in_parts("copies", NEEDED["copies"]):
+        is_memset = has_text(part, "category", ("memset",))
+        roles.add("memset", part, is_memset)
+        roles.add("memcpy", part, ~is_memset)
+        yield part
 
 
 def _named(table: pa.Table, column: str, pattern: re.Pattern[str]) -> Bool:

@@ -161,10 +161,9 @@ class RunTime:
     @cached_property
     def plugin_steps(self) -> pd.DataFrame:
         """A row for each step, as the TensorBoard plugin counts it."""
-        from pyprof2.analysis.time.plugin_steps import NEEDED, plugin_steps
+        from pyprof2.analysis.time.plugin_steps import plugin_steps
 
-        counted = self.tables.counted
-        parts = [plugin_steps(rank.several(NEEDED), rank.rank) for rank, _ in counted]
+        parts = [plugin_steps(rank, rank.rank) for rank, _ in self.tables.counted]
         return as_pandas(pa.concat_tables(parts), ("rank",))
 
     @cached_property

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.job import rank_parts, what_if
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
@@ -24,6 +25,7 @@ from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 from pyprof2.columns import as_pandas
+from pyprof2.recording import has_text
 from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import read_table, write_table
 from pyprof2.store.rank_tables import RankTables
@@ -31,8 +33,6 @@ from pyprof2.store.rank_tables import RankTables
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.job.job_graph import JobGraph
@@ -71,11 +71,14 @@ def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
     """
     windows = StepWindows.of(tables.read("steps", OF_WINDOWS))
     chosen = windows if len(windows.step) else None
-    frame = rank_parts.five_parts(tables.several(rank_parts.INPUT), chosen, members)
+    work = (tables.in_parts(name, columns) for name, columns in rank_parts.INPUT.items())
+    frame = rank_parts.five_parts(*work, chosen, members)
     if not len(frame):  # no device was recorded
         return as_pandas(PARTS.empty(), PARTS.never_null)
-    idle = tables.read("idle", ("device", "step", "cause", "time_ns")).to_pandas()
-    late = idle[idle["cause"].isin(_LATE)].astype({"step": "Int64", "device": "Int64"})
+    idle = tables.in_parts("idle", ("device", "step", "cause", "time_ns"))
+    lates = [part.filter(pa.array(has_text(part, "cause", _LATE))) for part in idle]
+    late = pa.concat_tables(lates).drop_columns("cause").to_pandas()
+    late = late.astype({"step": "Int64", "device": "Int64"})
     if chosen is None:
         late = late.assign(step=pd.array([None] * len(late), "Int64"))
     keys = ["device", "step"]

@@ -14,23 +14,31 @@ from tests.analysis.job.hta import breakdown
 from tests.builders import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-WORK = {
-    "kernels": canonical(
+    import pyarrow as pa
+
+    from pyprof2.store.rank_tables import RankTables
+
+WORK = (
+    [canonical(
         "kernels",
         {"kernel_id": 0, "start_ns": 0, "dur_ns": 10, "device": 0, "category": "matmul"},
         {"kernel_id": 1, "start_ns": 6, "dur_ns": 14, "device": 0, "category": "comm"},
         {"kernel_id": 2, "start_ns": 30, "dur_ns": 10, "device": 0, "category": "comm"},
-    ),
-    "copies": canonical("copies", {"kernel_id": 3, "start_ns": 18, "dur_ns": 6, "device": 0}),
-}
+    )],
+    [canonical("copies", {"kernel_id": 3, "start_ns": 18, "dur_ns": 6, "device": 0})],
+)  # fmt: skip
+
+
+def _parts(rank: RankTables) -> list[Iterator[pa.Table]]:
+    return [rank.in_parts(name, columns) for name, columns in INPUT.items()]
 
 
 def test_by_hand() -> None:
     """K 0-10; C 6-20 and 30-40; M 18-24."""
-    (row,) = five_parts(WORK, None).to_dict("records")
+    (row,) = five_parts(*WORK, None).to_dict("records")
 
     assert [row[f"{name}_ns"] for name in PARTS] == [6, 18, 4, 4, 2, 6]
     assert (row["window_ns"], row["busy_ns"]) == (40, 34)
@@ -40,7 +48,7 @@ def test_by_hand() -> None:
 def test_exposed_communication_is_exposed_wait_and_transfer() -> None:
     """The first member waits 6 of its 14, of which 4 are beside the kernel."""
     waits = pd.DataFrame({"kernel_id": [1], "start_ns": [6], "dur_ns": [14], "wait_ns": [6]})
-    (row,) = five_parts(WORK, None, waits).to_dict("records")
+    (row,) = five_parts(*WORK, None, waits).to_dict("records")
 
     names = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unmatched_ns")
     assert [row[name] for name in names] == [2, 6, 10]
@@ -49,7 +57,7 @@ def test_exposed_communication_is_exposed_wait_and_transfer() -> None:
 
 def test_windows_cut_the_work() -> None:
     windows = StepWindows(*(pd.array(v).to_numpy() for v in ([1, 2], [0, 8], [8, 50])))
-    found = five_parts(WORK, windows)
+    found = five_parts(*WORK, windows)
 
     assert found["step"].tolist() == [1, 2]
     assert found["comp_comm_ns"].tolist() == [2, 2]
@@ -79,7 +87,7 @@ WANTED: Final = {
 @pytest.mark.parametrize(("trace", "device"), WANTED)
 def test_real_recordings(shared_trace: Callable[[str], Path], trace: str, device: int) -> None:
     run = load(shared_trace(trace))
-    found = pd.concat([five_parts(r.several(INPUT), None) for r in run.tables_of()])
+    found = pd.concat([five_parts(*_parts(r), None) for r in run.tables_of()])
     row = found[found["device"] == device].iloc[0]
 
     names = ["window_ns", "busy_ns", *(f"{name}_ns" for name in PARTS), "overlap_pct"]
@@ -100,7 +108,7 @@ def test_hta_drops_the_last_step_and_what_has_no_launch(
     path = shared_trace(f"kineto/{name}.json.gz")
     hta = breakdown(path)
     run = load(path)
-    (row,) = five_parts(run.tables_of()[0].several(INPUT), None).to_dict("records")
+    (row,) = five_parts(*_parts(run.tables_of()[0]), None).to_dict("records")
     ours = {
         "idle": row["idle_ns"], "compute": row["compute_ns"],
         "non_compute": row["busy_ns"] - row["compute_ns"], "kernel": row["window_ns"],

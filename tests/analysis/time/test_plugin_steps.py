@@ -71,6 +71,12 @@ def test_work_from_before_the_first_step_delays_it(tmp_path: Path) -> None:
     assert _times(run) == [{"kernel": 5, "other": 31, "total": 36}]
 
 
+def test_work_of_nobody_s_delays_no_step_that_has_begun_to_work(tmp_path: Path) -> None:
+    run = load_events(tmp_path, step(1, 10, 40), launch(12, 1), kernel(20, 5, 1), kernel(22, 10, 2))
+
+    assert _times(run) == [{"kernel": 12, "runtime": 1, "other": 27, "total": 40}]
+
+
 def test_a_recording_without_steps_is_one(tmp_path: Path) -> None:
     run = load_events(tmp_path, op("aten::a", 0, 10), op("aten::b", 30, 10))
 

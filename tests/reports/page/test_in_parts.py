@@ -91,6 +91,15 @@ def test_what_is_explained_of_an_op_are_the_ops_that_name_it(stores: tuple[Path,
     assert any(facts["pair"]["backward"] for facts in cut)
 
 
+def test_the_steps_of_the_plugin_are_the_same_however_their_store_is_cut(
+    stores: tuple[Path, Path],
+) -> None:
+    whole, cut = (load(store).plugin_steps for store in stores)
+
+    assert len(whole) > 1
+    assert whole.equals(cut)
+
+
 def damage(store: Path, table: str, column: str) -> None:
     """Make a column of the last part of a table unreadable."""
     file = store / table / "rank-0.parquet"
