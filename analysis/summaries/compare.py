@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,12 +22,12 @@ from pyprof2.analysis.summaries.compared_calls import (
     COMPUTE,
     COPIES,
     GROUP,
-    TEXTS,
     compared_calls,
     numbered,
     shared_categories,
 )
 from pyprof2.analysis.summaries.difference import TERMS, Leaves, difference, exact, jackknife
+from pyprof2.columns import combine_keys, groups_of, sum_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,15 @@ class Side:
     slices: pd.DataFrame
     windows: pd.DataFrame
     idle: pd.DataFrame
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """The time of the slices by `op`, `signature` and `category`."""
+        columns = [pd.Categorical(self.slices[name]) for name in ("op", "signature", "category")]
+        first, place = groups_of(combine_keys(*(each.codes.astype(np.int64) for each in columns)))
+        time = sum_at(place, self.slices["time_ns"].to_numpy(np.int64), len(first))
+        found = self.slices[["op", "signature", "category"]].iloc[first]
+        return found.assign(time_ns=time)
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
         by: further columns that separate groups of calls.
     """
     sides = (a, b)
-    calls = compared_calls(_beside_each_other(sides, by), by)
+    calls = _beside_each_other([compared_calls(each.slices, by) for each in sides])
     # Layers of both sides hold at least half of the time of either's layers.
     time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0, observed=True)
     time = time.reindex(columns=[0, 1], fill_value=0)
@@ -109,19 +119,19 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
     return _compared(groups, steps, layers_match=layers_match)
 
 
-def _beside_each_other(sides: Sequence[Side], by: Sequence[str]) -> pd.DataFrame:
-    """Return the slices of both sides, with the number of their side."""
-    found: dict[str, Any] = {
-        name: pd.concat([each.slices[name] for each in sides], ignore_index=True)
-        for name in ("rank", "step", "op_id", "call_id", "time_ns")
-    }
-    for name in (*TEXTS, *by):
-        both = shared_categories([each.slices[name] for each in sides])
+def _beside_each_other(calls: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the calls of both sides, with the number of their side."""
+    found: dict[str, Any] = {"side": np.repeat(np.arange(len(calls)), [*map(len, calls)])}
+    for name in calls[0]:
+        own = [each[name] for each in calls]
+        if pd.api.types.is_integer_dtype(own[0].dtype):
+            found[name] = pd.concat(own, ignore_index=True)
+            continue
+        both = shared_categories(own)
         found[name] = pd.Categorical.from_codes(
             np.concatenate([each.codes for each in both]), both[0].categories
         )
-    side = np.repeat(np.arange(len(sides)), [len(each.slices) for each in sides])
-    return pd.DataFrame(found | {"side": side})
+    return pd.DataFrame(found)
 
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:

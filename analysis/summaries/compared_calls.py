@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, groups_of
 from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def cut_at_windows(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
     """
     starts = rows["start_ns"].to_numpy(np.int64)
     stops = starts + rows["dur_ns"].to_numpy(np.int64)
-    places = rows.groupby(["rank", "device"]).indices
+    rank, device = (rows[name].to_numpy(np.int64) for name in ("rank", "device"))
     parts = [np.zeros((4, 0), np.int64)]
-    for key, own in windows.groupby(["rank", "device"]):
-        place = places.get(key, np.zeros(0, np.int64))
+    for (of_rank, of_device), own in windows.groupby(["rank", "device"]):
+        place = np.flatnonzero((rank == of_rank) & (device == of_device))
         cut = _cut(starts[place], stops[place], own.sort_values("start_ns"))
         parts.append(np.vstack([place[cut[0]], *cut[1:]]))
     row, step, start, time = np.hstack(parts)
@@ -78,16 +78,16 @@ def _cut(start: Int, stop: Int, windows: pd.DataFrame) -> tuple[Int, Int, Int, I
 
 
 def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return one row for each distinct call, side and step: how many there are, and their time.
+    """Return one row for each distinct call and step: how many there are, and their time.
 
     Args:
-        slices: of both sides, as `cut_at_windows` makes them, with a column `side`, 0 or 1.
+        slices: of one side, as `cut_at_windows` makes them.
         by: further columns that separate groups of calls, such as `source`.
 
     Returns:
         Columns `kind`, `layer`, `op`, `direction`, those of `by`, `dims` (of the signature what is
-        no dtype), `signature`, `kernels` (a number for the kernels that the call ran, whatever
-        their order), `side`, `step`, `count`, `time_ns`; texts are categories. Without an op, `op`
+        no dtype), `signature`, `kernels` (a text for the kernels that the call ran, whatever
+        their order), `step`, `count`, `time_ns`; texts are categories. Without an op, `op`
         is the name of the kernel or the kind of the copy.
     """
     call = _calls(slices)
@@ -104,8 +104,7 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
         "op": pd.Categorical.from_codes(np.where(has_op, op.codes, copied_or_run), op.categories),
         "dims": by_text(calls["signature"], without_dtypes).array,
         "signature": signature,
-        "kernels": _kernel_sets(pd.Categorical(slices["kernel"]).codes[order], in_order, first),
-        "side": calls["side"].to_numpy(np.int64),
+        "kernels": _kernel_sets(pd.Categorical(slices["kernel"])[order], in_order, first),
         "step": calls["step"].to_numpy(np.int64),
     }
     # A kernel of compiled code may have a line where its op is not known.
@@ -119,7 +118,7 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
         "count": np.ones(len(first), np.int64),
         "time_ns": np.add.reduceat(time_ns, first) if len(first) else time_ns,
     }
-    keys = [*GROUP, *by, "dims", "signature", "kernels", "side", "step"]
+    keys = [*GROUP, *by, "dims", "signature", "kernels", "step"]
     group = numbered(found[key] for key in keys)
     firsts = np.unique(group, return_index=True)[1]
     summed = {key: found[key][firsts] for key in keys}
@@ -211,7 +210,7 @@ def _calls(slices: pd.DataFrame) -> Int:
     # Each replay of a graph calls its ops anew.
     of_op = np.where(op >= 0, 2 * op, -1 - np.arange(len(slices)))
     own = np.where(anew >= 0, 2 * anew + 1, of_op)
-    others = (slices[name].to_numpy(np.int64) for name in ("side", "rank", "step"))
+    others = (slices[name].to_numpy(np.int64) for name in ("rank", "step"))
     return combine_keys(*others, own)
 
 
@@ -227,14 +226,17 @@ def _kinds(slices: pd.DataFrame, call: Int) -> NDArray[np.str_]:
     return np.select(conditions, [COMMUNICATION, COPIES, CASTS], COMPUTE)
 
 
-def _kernel_sets(kernel: Int, call: Int, first: Int) -> Int:
-    """Return a number for each call that is equal where the same kernels ran, in any order.
+def _kernel_sets(kernels: pd.Categorical, call: Int, first: Int) -> pd.Categorical:
+    """Return a text for each call that is equal where the same kernels ran, in any order.
 
     Args:
-        kernel: a number for the kernel of each activity.
+        kernels: the kernel of each activity.
         call: of each activity, sorted.
         first: the place of each call's first activity.
     """
+    names = ["", *kernels.categories]
+    kernel = np.append(np.argsort(np.argsort(names[1:])) + 1, 0)[kernels.codes]
+    names.sort()
     kernel = kernel[np.lexsort((kernel, call))]
     length = np.diff(np.r_[first, len(call)])
     code = np.full(len(first), -1, np.int64)
@@ -245,4 +247,7 @@ def _kernel_sets(kernel: Int, call: Int, first: Int) -> Int:
         # Numbers are not used twice, so that sets of different lengths stay apart.
         code[longer] = used + pair
         used += int(pair.max()) + 1
-    return code
+    at, place = groups_of(code)
+    texts = ["\0".join((f"{length[n]:09d}", *(names[k] for k in kernel[first[n] :][: length[n]])))
+             for n in at.tolist()]  # fmt: skip
+    return pd.Categorical.from_codes(place, texts)
