@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,24 +51,35 @@ class Side:
     """One run, as it is compared: its selected steps.
 
     Attributes:
-        slices: of GPU activities, as `compared_calls.cut_at_windows` makes them, with the columns
-            to group by.
+        calls: see `compared_calls.compared_calls`, with the columns to group by.
+        times: of its GPU activities: `op`, `signature`, `category`, `time_ns`.
         windows: of the selected steps: `rank`, `device`, `step`, `start_ns`, `end_ns`, `busy_ns`.
         idle: `step`, `cause`, `time_ns`.
     """
 
-    slices: pd.DataFrame
+    calls: pd.DataFrame
+    times: pd.DataFrame
     windows: pd.DataFrame
     idle: pd.DataFrame
 
-    @cached_property
-    def times(self) -> pd.DataFrame:
-        """The time of the slices by `op`, `signature` and `category`."""
-        columns = [pd.Categorical(self.slices[name]) for name in ("op", "signature", "category")]
-        first, place = groups_of(combine_keys(*(each.codes.astype(np.int64) for each in columns)))
-        time = sum_at(place, self.slices["time_ns"].to_numpy(np.int64), len(first))
-        found = self.slices[["op", "signature", "category"]].iloc[first]
-        return found.assign(time_ns=time)
+    @classmethod
+    def of(
+        cls, slices: pd.DataFrame, windows: pd.DataFrame, idle: pd.DataFrame, by: Sequence[str] = ()
+    ) -> Side:
+        """Add up GPU activities.
+
+        Args:
+            slices: of them, as `compared_calls.cut_at_windows` makes them.
+            windows: see the attribute.
+            idle: see the attribute.
+            by: further columns that separate groups of calls.
+        """
+        names = ["op", "signature", "category"]
+        texts = (pd.Categorical(slices[name]).codes.astype(np.int64) for name in names)
+        first, place = groups_of(combine_keys(*texts))
+        time_ns = sum_at(place, slices["time_ns"].to_numpy(np.int64), len(first))
+        times = slices[names].iloc[first].assign(time_ns=time_ns)
+        return cls(compared_calls(slices, by), times, windows, idle)
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
         by: further columns that separate groups of calls.
     """
     sides = (a, b)
-    calls = _beside_each_other([compared_calls(each.slices, by) for each in sides])
+    calls = _beside_each_other([each.calls for each in sides])
     # Layers of both sides hold at least half of the time of either's layers.
     time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0, observed=True)
     time = time.reindex(columns=[0, 1], fill_value=0)

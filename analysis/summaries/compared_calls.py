@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from pyprof2.columns import combine_keys, groups_of
+from pyprof2.columns import combine_keys, groups_of, narrow
 from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
-
-    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Int
 
@@ -51,14 +50,17 @@ def cut_at_windows(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
     starts = rows["start_ns"].to_numpy(np.int64)
     stops = starts + rows["dur_ns"].to_numpy(np.int64)
     rank, device = (rows[name].to_numpy(np.int64) for name in ("rank", "device"))
-    parts = [np.zeros((4, 0), np.int64)]
+    parts: list[tuple[Int, ...]] = [] if len(windows) else [(np.zeros(0, np.int64),) * 4]
     for (of_rank, of_device), own in windows.groupby(["rank", "device"]):
         place = np.flatnonzero((rank == of_rank) & (device == of_device))
         cut = _cut(starts[place], stops[place], own.sort_values("start_ns"))
-        parts.append(np.vstack([place[cut[0]], *cut[1:]]))
-    row, step, start, time = np.hstack(parts)
+        parts.append((place[cut[0]], *cut[1:]))
+    row, step, start, time = (
+        np.concatenate(each) if len(parts) > 1 else each[0] for each in zip(*parts, strict=True)
+    )
+    rows = rows.drop(columns=["start_ns", "dur_ns"])
     kept: pd.DataFrame = rows.iloc[row].reset_index(drop=True)
-    return kept.assign(step=step, start_ns=start, time_ns=time)
+    return kept.assign(step=narrow(step), start_ns=start, time_ns=narrow(time))
 
 
 def _cut(start: Int, stop: Int, windows: pd.DataFrame) -> tuple[Int, Int, Int, Int]:
@@ -100,7 +102,7 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
     copied_or_run = np.where(copy_kind.codes < 0, kernel.codes, copy_kind.codes)
     signature = pd.Categorical(calls["signature"])
     found: dict[str, Any] = {
-        "kind": pd.Categorical(_kinds(slices, call)),
+        "kind": _kinds(slices, call),
         "op": pd.Categorical.from_codes(np.where(has_op, op.codes, copied_or_run), op.categories),
         "dims": by_text(calls["signature"], without_dtypes).array,
         "signature": signature,
@@ -139,10 +141,10 @@ def numbered(columns: Iterable[Any]) -> Int:
 
 def _sortable(column: Any) -> Int:
     if pd.api.types.is_integer_dtype(column.dtype):
-        return np.asarray(column, np.int64)
+        return np.asarray(column)
     texts = pd.Categorical(column)
     place = np.argsort(np.argsort(texts.categories.to_numpy(object)))
-    found: Int = np.append(place, len(place))[texts.codes]
+    found: Int = narrow(np.append(place, len(place)))[texts.codes]
     return found
 
 
@@ -210,11 +212,14 @@ def _calls(slices: pd.DataFrame) -> Int:
     # Each replay of a graph calls its ops anew.
     of_op = np.where(op >= 0, 2 * op, -1 - np.arange(len(slices)))
     own = np.where(anew >= 0, 2 * anew + 1, of_op)
-    others = (slices[name].to_numpy(np.int64) for name in ("rank", "step"))
-    return combine_keys(*others, own)
+    others = combine_keys(*(slices[name].to_numpy(np.int64) for name in ("rank", "step")))
+    key = own * (int(others.max(initial=0)) + 1) + others
+    # Numbered as they come, which is nearly the order of time.
+    found: Int = pa.array(key).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
 
 
-def _kinds(slices: pd.DataFrame, call: Int) -> NDArray[np.str_]:
+def _kinds(slices: pd.DataFrame, call: Int) -> pd.Categorical:
     """Return of each call whether it computes, communicates, casts, or only copies."""
     count = int(call.max()) + 1 if len(call) else 0
     size = np.bincount(call, minlength=count)
@@ -223,7 +228,8 @@ def _kinds(slices: pd.DataFrame, call: Int) -> NDArray[np.str_]:
     cast = by_text(slices["signature"], _is_cast).eq(True).to_numpy()  # noqa: FBT003
     casts = np.bincount(call[cast], minlength=count) > 0
     conditions = [communicates, copies == size, casts]
-    return np.select(conditions, [COMMUNICATION, COPIES, CASTS], COMPUTE)
+    code = np.select(conditions, [np.int8(at) for at in range(3)], np.int8(3))
+    return pd.Categorical.from_codes(code, [COMMUNICATION, COPIES, CASTS, COMPUTE])
 
 
 def _kernel_sets(kernels: pd.Categorical, call: Int, first: Int) -> pd.Categorical:

@@ -15,11 +15,11 @@ from pyprof2.analysis.summaries.compare import Side, compare_sides
 from pyprof2.analysis.summaries.compared_calls import NEEDED, cut_at_windows
 from pyprof2.analysis.time.recordings import device_windows, recordings
 from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows, step_windows
-from pyprof2.columns import combine_keys, narrow, values_of
+from pyprof2.columns import combine_keys, groups_of, narrow, values_of
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from fractions import Fraction
 
 
@@ -45,42 +45,51 @@ def activity_columns(names: Sequence[str], by: Sequence[str]) -> list[str]:
     return [name for name in names if name in wanted]
 
 
-def recorded_windows(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+def recorded_windows(rows: pd.DataFrame, trace: pa.Table) -> pd.DataFrame:
     """Return what was recorded of each device: `rank`, `device`, `start_ns`, `end_ns`.
 
     Args:
-        tables: `kernels`, `copies`, `trace`.
+        rows: of `activities`.
+        trace: columns `TRACE`.
     """
+    names = ("rank", "device", "start_ns", "dur_ns")
+    work = pa.table({name: rows[name].to_numpy(np.int64) for name in names})
     found = [
-        (rank, _NO_DEVICE if window.device is None else window.device, *window[1:3])
-        for rank, own in recordings(tables)
-        for window in device_windows(own["kernels"], own["copies"], own["trace"])
+        (rank, *window[:3])
+        for rank, own in recordings({"work": work, "trace": trace})
+        for window in device_windows(own["work"], own["work"].slice(0, 0), own["trace"])
     ]
     return pd.DataFrame(found, columns=["rank", "device", "start_ns", "end_ns"])
 
 
 def device_side(
-    tables: Mapping[str, pa.Table], devices: pd.DataFrame, idle: pd.DataFrame, chosen: Chosen
+    rows: pd.DataFrame,
+    tables: Mapping[str, pa.Table],
+    idle: pd.DataFrame,
+    chosen: Chosen,
+    by: Sequence[str] = (),
 ) -> Side:
     """Return the chosen steps of a recording with GPU work, or all of one without steps.
 
     Args:
-        tables: `kernels` and `copies` with `activity_columns`; `steps` and `trace` with the columns
-            `STEPS` and `TRACE`.
-        devices: `rank` and `device` of those that did anything.
+        rows: of `activities`.
+        tables: `steps` and `trace` with the columns `STEPS` and `TRACE`.
         idle: sums of the table `idle`: `step`, `cause`, `time_ns`.
         chosen: which steps.
+        by: what else calls are grouped by.
     """
+    of_device = combine_keys(*(rows[name].to_numpy(np.int64) for name in ("rank", "device")))
+    devices = rows[["rank", "device"]].iloc[groups_of(of_device)[0]].astype("int64")
     found = {
         rank: StepWindows.of(tables["steps"].filter(pc.equal(tables["steps"]["rank"], rank)))
         for rank in devices["rank"].unique().tolist()
     }
-    devices = devices.assign(device=devices["device"].fillna(_NO_DEVICE).astype("int64"))
     steps = _steps(found, devices, chosen)
     if steps.empty and chosen is None:
-        steps = recorded_windows(tables).assign(step=0)[WINDOW].astype("int64")
+        steps = recorded_windows(rows, tables["trace"]).assign(step=0)[WINDOW].astype("int64")
         idle = idle.assign(step=0)
-    slices = cut_at_windows(_activities(tables), steps)
+    slices = cut_at_windows(rows, steps)
+    del rows
     # How long each device was busy in each window.
     keys = [steps[name].to_numpy(np.int64) for name in ("rank", "device")]
     own = combine_keys(*(np.r_[slices[n].to_numpy(np.int64), key] for n, key in zip(
@@ -92,22 +101,19 @@ def device_side(
     for each in values_of(of_step).tolist():
         at, here = of_slice == each, of_step == each
         busy[here] = time_within(start[at], end[at], begin[here], finish[here])
-    slices = slices.drop(columns=["device", "start_ns", "dur_ns"])
-    return Side(slices, steps.assign(busy_ns=busy), idle.dropna(subset="step"))
+    return Side.of(slices, steps.assign(busy_ns=busy), idle.dropna(subset="step"), by)
 
 
-def _activities(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
-    """Return kernels and copies; -1 stands for no device, op or call."""
-    both = pa.concat_tables(
-        [tables["kernels"], tables["copies"]], promote_options="permissive"
-    ).unify_dictionaries()
+def activities(tables: Iterable[pa.Table]) -> pd.DataFrame:
+    """Return kernels and copies, with `activity_columns`; -1 stands for no device, op or call."""
+    both = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
     columns: dict[str, Any] = {}
     for field in both.schema:
         if pa.types.is_dictionary(field.type):
             code, texts = code_column(both, field.name)
             columns[field.name] = pd.Categorical.from_codes(narrow(code), texts)
         else:
-            columns[field.name] = int_column(both, field.name, -1)
+            columns[field.name] = narrow(int_column(both, field.name, -1))
         both = both.drop_columns(field.name)
     return _in_words(pd.DataFrame(columns, copy=False))
 
@@ -136,13 +142,14 @@ def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
     return rest if len(rest) else windows
 
 
-def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
+def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen, by: Sequence[str] = ()) -> Side:
     """Return the chosen steps of a recording without GPU work: the time of ops themselves.
 
     Args:
         rows: op calls, as the profile has them.
         ranges: with the columns `RANGES`.
         chosen: which steps; without any, all from the first op to the end of the last is one.
+        by: what else calls are grouped by.
     """
     ranks = pd.DataFrame({"rank": rows["rank"].unique(), "device": _NO_DEVICE})
     begins = pa.table({"rank": rows["rank"], "launch_ns": rows["start_ns"]})
@@ -166,7 +173,7 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen) -> Side:
     windows = steps.assign(busy_ns=np.array(of_window, np.int64))
     rest = windows["end_ns"] - windows["start_ns"] - windows["busy_ns"]
     idle = pd.DataFrame({"step": windows["step"], "cause": OUTSIDE_OPS, "time_ns": rest})
-    return Side(slices, windows, idle)
+    return Side.of(slices, windows, idle, by)
 
 
 MOST_TERMS: Final = 3
@@ -204,7 +211,7 @@ def _side(rows: pd.DataFrame, idle: pd.DataFrame, step: pd.DataFrame) -> Side:
     # By time: a number comes again where a rank has several recordings.
     inside = idle["start_ns"].between(begin, begin + length, inclusive="left")
     slices = cut_at_windows(own, windows)
-    return Side(slices, windows, idle[inside & (idle["rank"] == rank)])
+    return Side.of(slices, windows, idle[inside & (idle["rank"] == rank)])
 
 
 def largest_terms(terms: Mapping[str, Fraction]) -> list[tuple[str, Fraction]]:

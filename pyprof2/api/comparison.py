@@ -62,7 +62,7 @@ class Compared(NamedTuple):
     def has_ranks(self) -> bool:
         """Whether both have several ranks whose devices did anything."""
         counts = [side.windows["rank"].nunique() for side in self.sides]
-        return min(counts) > 1 and not any(run.idle_windows.empty for run in (self.a, self.b))
+        return min(counts) > 1 and not any(run.summary["no_gpu"] for run in (self.a, self.b))
 
     @property
     def terms(self) -> pd.DataFrame:
@@ -138,21 +138,19 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
     from pyprof2.store.folder import read_table
     from pyprof2.tables import TABLES
 
-    if run.idle_windows.empty:
+    if run.summary["no_gpu"]:
         ranges = read_table(run.path, "ranges", compared_sides.RANGES)
-        side = compared_sides.cpu_side(run.rows(), ranges, chosen)
+        side = compared_sides.cpu_side(run.rows(), ranges, chosen, extra)
     else:
-        tables = {
-            name: run.table(name, compared_sides.activity_columns(TABLES[name].names, extra))
+        rows = compared_sides.activities(
+            run.table(name, compared_sides.activity_columns(TABLES[name].names, extra))
             for name in ("kernels", "copies")
-        }
-        for name, columns in (("trace", compared_sides.TRACE), ("steps", compared_sides.STEPS)):
-            tables[name] = read_table(run.path, name, columns)
-        idle = as_pandas(
-            added_up(run.idle_parts((*compared_sides.IDLE, *ADDED)), compared_sides.IDLE)
         )
-        devices = run.idle_windows[["rank", "device"]]
-        side = compared_sides.device_side(tables, devices, idle, chosen)
+        needed = {"steps": compared_sides.STEPS, "trace": compared_sides.TRACE}
+        tables = {name: read_table(run.path, name, columns) for name, columns in needed.items()}
+        parts = run.idle_parts((*compared_sides.IDLE, *ADDED))
+        idle = as_pandas(added_up(parts, compared_sides.IDLE))
+        side = compared_sides.device_side(rows, tables, idle, chosen, extra)
     if side.windows.empty:
         msg = f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is"
         raise UsageError(msg)
