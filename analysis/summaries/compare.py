@@ -132,7 +132,7 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
 def _beside_each_other(calls: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the calls of both sides, with the number of their side."""
     found: dict[str, Any] = {"side": np.repeat(np.arange(len(calls)), [*map(len, calls)])}
-    for name in calls[0]:
+    for name in map(str, calls[0]):
         own = [each[name] for each in calls]
         if pd.api.types.is_integer_dtype(own[0].dtype):
             found[name] = pd.concat(own, ignore_index=True)

@@ -19,6 +19,8 @@ from pyprof2.signatures import DTYPE_BITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    from numpy.typing import NDArray
+
     from pyprof2.analysis.intervals import Int
 
 COMPUTE: Final = "compute"
@@ -229,7 +231,12 @@ def _kinds(slices: pd.DataFrame, call: Int) -> pd.Categorical:
     casts = np.bincount(call[cast], minlength=count) > 0
     conditions = [communicates, copies == size, casts]
     code = np.select(conditions, [np.int8(at) for at in range(3)], np.int8(3))
-    return pd.Categorical.from_codes(code, [COMMUNICATION, COPIES, CASTS, COMPUTE])
+    return _categories(code, [COMMUNICATION, COPIES, CASTS, COMPUTE])
+
+
+def _categories(code: NDArray[Any], texts: list[str]) -> pd.Categorical:
+    found: pd.Categorical = pd.Categorical.from_codes(code, pd.Index(texts, dtype=object))
+    return found
 
 
 def _kernel_sets(kernels: pd.Categorical, call: Int, first: Int) -> pd.Categorical:
@@ -240,9 +247,9 @@ def _kernel_sets(kernels: pd.Categorical, call: Int, first: Int) -> pd.Categoric
         call: of each activity, sorted.
         first: the place of each call's first activity.
     """
-    names = ["", *kernels.categories]
-    kernel = np.append(np.argsort(np.argsort(names[1:])) + 1, 0)[kernels.codes]
-    names.sort()
+    texts = kernels.categories.to_numpy(object)
+    kernel = np.append(np.argsort(np.argsort(texts)) + 1, 0)[kernels.codes]
+    names = ["", *sorted(texts)]
     kernel = kernel[np.lexsort((kernel, call))]
     length = np.diff(np.r_[first, len(call)])
     code = np.full(len(first), -1, np.int64)
@@ -253,7 +260,8 @@ def _kernel_sets(kernels: pd.Categorical, call: Int, first: Int) -> pd.Categoric
         # Numbers are not used twice, so that sets of different lengths stay apart.
         code[longer] = used + pair
         used += int(pair.max()) + 1
-    at, place = groups_of(code)
-    texts = ["\0".join((f"{length[n]:09d}", *(names[k] for k in kernel[first[n] :][: length[n]])))
-             for n in at.tolist()]  # fmt: skip
-    return pd.Categorical.from_codes(place, texts)
+    one, place = groups_of(code)
+    runs = ((length[n], kernel[first[n] : first[n] + length[n]].tolist()) for n in one.tolist())
+    return _categories(
+        place, ["\0".join((f"{size:09d}", *(names[k] for k in own))) for size, own in runs]
+    )

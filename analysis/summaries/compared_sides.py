@@ -111,7 +111,8 @@ def activities(tables: Iterable[pa.Table]) -> pd.DataFrame:
     for field in both.schema:
         if pa.types.is_dictionary(field.type):
             code, texts = code_column(both, field.name)
-            columns[field.name] = pd.Categorical.from_codes(narrow(code), texts)
+            words = pd.Index(texts, dtype=object)
+            columns[field.name] = pd.Categorical.from_codes(narrow(code), words)
         else:
             columns[field.name] = narrow(int_column(both, field.name, -1))
         both = both.drop_columns(field.name)
@@ -126,8 +127,9 @@ def _in_words(rows: pd.DataFrame) -> pd.DataFrame:
 def _steps(found: Mapping[int, StepWindows], devices: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
     """Return the windows of the chosen steps, for each device of each rank."""
     parts = []
-    for rank, own in devices.groupby("rank"):
-        step, start, end = found[int(rank)]
+    for rank in sorted(found):
+        own = devices[devices["rank"] == rank]
+        step, start, end = found[rank]
         frame = pd.DataFrame({"rank": rank, "step": step, "start_ns": start, "end_ns": end})
         frame = _choose(frame, chosen)
         parts.append(frame.merge(own[["device"]].drop_duplicates(), how="cross"))
