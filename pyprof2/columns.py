@@ -129,7 +129,7 @@ def combine_keys(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
             values, inverse = distinct(column)
             least, count = 0, len(values)
             code = distinct(code)[1]
-        code = code * count + (inverse - least)
+        code = code * count + (inverse.astype(np.int64, copy=False) - least)
         size = (int(code.max()) + 1) if size * count > _CLOSE * len(column) else size * count
     return distinct(code)[1]
 
@@ -147,6 +147,14 @@ def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
         if 2 * len(set(sample.tolist())) < len(sample):
             first, inverse = groups_of(column)
             return column[first], inverse
+        rest = column != least
+        others = column[rest]
+        if len(others) and int(others.max()) - int(others.min()) < _CLOSE * len(others):
+            # What stands for null may be far from the others.
+            values, inverse = distinct(others)
+            place = np.zeros(len(column), np.int64)
+            place[rest] = inverse + 1
+            return np.r_[least, values], place
         values, inverse = np.unique(column, return_inverse=True)
         return values, inverse
     near = column - least

@@ -21,12 +21,12 @@ from pyprof2.analysis.summaries.compared_calls import (
     COMPUTE,
     COPIES,
     GROUP,
-    TEXTS,
     compared_calls,
     numbered,
     shared_categories,
 )
 from pyprof2.analysis.summaries.difference import TERMS, Leaves, difference, exact, jackknife
+from pyprof2.columns import combine_keys, groups_of, sum_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,15 +51,35 @@ class Side:
     """One run, as it is compared: its selected steps.
 
     Attributes:
-        slices: of GPU activities, as `compared_calls.cut_at_windows` makes them, with the columns
-            to group by.
+        calls: see `compared_calls.compared_calls`, with the columns to group by.
+        times: of its GPU activities: `op`, `signature`, `category`, `time_ns`.
         windows: of the selected steps: `rank`, `device`, `step`, `start_ns`, `end_ns`, `busy_ns`.
         idle: `step`, `cause`, `time_ns`.
     """
 
-    slices: pd.DataFrame
+    calls: pd.DataFrame
+    times: pd.DataFrame
     windows: pd.DataFrame
     idle: pd.DataFrame
+
+    @classmethod
+    def of(
+        cls, slices: pd.DataFrame, windows: pd.DataFrame, idle: pd.DataFrame, by: Sequence[str] = ()
+    ) -> Side:
+        """Add up GPU activities.
+
+        Args:
+            slices: of them, as `compared_calls.cut_at_windows` makes them.
+            windows: see the attribute.
+            idle: see the attribute.
+            by: further columns that separate groups of calls.
+        """
+        names = ["op", "signature", "category"]
+        texts = (pd.Categorical(slices[name]).codes.astype(np.int64) for name in names)
+        first, place = groups_of(combine_keys(*texts))
+        time_ns = sum_at(place, slices["time_ns"].to_numpy(np.int64), len(first))
+        times = slices[names].iloc[first].assign(time_ns=time_ns)
+        return cls(compared_calls(slices, by), times, windows, idle)
 
 
 @dataclass(frozen=True)
@@ -95,7 +115,7 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
         by: further columns that separate groups of calls.
     """
     sides = (a, b)
-    calls = compared_calls(_beside_each_other(sides, by), by)
+    calls = _beside_each_other([each.calls for each in sides])
     # Layers of both sides hold at least half of the time of either's layers.
     time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0, observed=True)
     time = time.reindex(columns=[0, 1], fill_value=0)
@@ -109,19 +129,19 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
     return _compared(groups, steps, layers_match=layers_match)
 
 
-def _beside_each_other(sides: Sequence[Side], by: Sequence[str]) -> pd.DataFrame:
-    """Return the slices of both sides, with the number of their side."""
-    found: dict[str, Any] = {
-        name: pd.concat([each.slices[name] for each in sides], ignore_index=True)
-        for name in ("rank", "step", "op_id", "call_id", "time_ns")
-    }
-    for name in (*TEXTS, *by):
-        both = shared_categories([each.slices[name] for each in sides])
+def _beside_each_other(calls: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the calls of both sides, with the number of their side."""
+    found: dict[str, Any] = {"side": np.repeat(np.arange(len(calls)), [*map(len, calls)])}
+    for name in map(str, calls[0]):
+        own = [each[name] for each in calls]
+        if pd.api.types.is_integer_dtype(own[0].dtype):
+            found[name] = pd.concat(own, ignore_index=True)
+            continue
+        both = shared_categories(own)
         found[name] = pd.Categorical.from_codes(
             np.concatenate([each.codes for each in both]), both[0].categories
         )
-    side = np.repeat(np.arange(len(sides)), [len(each.slices) for each in sides])
-    return pd.DataFrame(found | {"side": side})
+    return pd.DataFrame(found)
 
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:

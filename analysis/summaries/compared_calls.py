@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, groups_of, narrow
 from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
@@ -50,15 +51,18 @@ def cut_at_windows(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
     """
     starts = rows["start_ns"].to_numpy(np.int64)
     stops = starts + rows["dur_ns"].to_numpy(np.int64)
-    places = rows.groupby(["rank", "device"]).indices
-    parts = [np.zeros((4, 0), np.int64)]
-    for key, own in windows.groupby(["rank", "device"]):
-        place = places.get(key, np.zeros(0, np.int64))
+    rank, device = (rows[name].to_numpy(np.int64) for name in ("rank", "device"))
+    parts: list[tuple[Int, ...]] = [] if len(windows) else [(np.zeros(0, np.int64),) * 4]
+    for (of_rank, of_device), own in windows.groupby(["rank", "device"]):
+        place = np.flatnonzero((rank == of_rank) & (device == of_device))
         cut = _cut(starts[place], stops[place], own.sort_values("start_ns"))
-        parts.append(np.vstack([place[cut[0]], *cut[1:]]))
-    row, step, start, time = np.hstack(parts)
+        parts.append((place[cut[0]], *cut[1:]))
+    row, step, start, time = (
+        np.concatenate(each) if len(parts) > 1 else each[0] for each in zip(*parts, strict=True)
+    )
+    rows = rows.drop(columns=["start_ns", "dur_ns"])
     kept: pd.DataFrame = rows.iloc[row].reset_index(drop=True)
-    return kept.assign(step=step, start_ns=start, time_ns=time)
+    return kept.assign(step=narrow(step), start_ns=start, time_ns=narrow(time))
 
 
 def _cut(start: Int, stop: Int, windows: pd.DataFrame) -> tuple[Int, Int, Int, Int]:
@@ -78,16 +82,16 @@ def _cut(start: Int, stop: Int, windows: pd.DataFrame) -> tuple[Int, Int, Int, I
 
 
 def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return one row for each distinct call, side and step: how many there are, and their time.
+    """Return one row for each distinct call and step: how many there are, and their time.
 
     Args:
-        slices: of both sides, as `cut_at_windows` makes them, with a column `side`, 0 or 1.
+        slices: of one side, as `cut_at_windows` makes them.
         by: further columns that separate groups of calls, such as `source`.
 
     Returns:
         Columns `kind`, `layer`, `op`, `direction`, those of `by`, `dims` (of the signature what is
-        no dtype), `signature`, `kernels` (a number for the kernels that the call ran, whatever
-        their order), `side`, `step`, `count`, `time_ns`; texts are categories. Without an op, `op`
+        no dtype), `signature`, `kernels` (a text for the kernels that the call ran, whatever
+        their order), `step`, `count`, `time_ns`; texts are categories. Without an op, `op`
         is the name of the kernel or the kind of the copy.
     """
     call = _calls(slices)
@@ -100,12 +104,11 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
     copied_or_run = np.where(copy_kind.codes < 0, kernel.codes, copy_kind.codes)
     signature = pd.Categorical(calls["signature"])
     found: dict[str, Any] = {
-        "kind": pd.Categorical(_kinds(slices, call)),
+        "kind": _kinds(slices, call),
         "op": pd.Categorical.from_codes(np.where(has_op, op.codes, copied_or_run), op.categories),
         "dims": by_text(calls["signature"], without_dtypes).array,
         "signature": signature,
-        "kernels": _kernel_sets(pd.Categorical(slices["kernel"]).codes[order], in_order, first),
-        "side": calls["side"].to_numpy(np.int64),
+        "kernels": _kernel_sets(pd.Categorical(slices["kernel"])[order], in_order, first),
         "step": calls["step"].to_numpy(np.int64),
     }
     # A kernel of compiled code may have a line where its op is not known.
@@ -119,7 +122,7 @@ def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame
         "count": np.ones(len(first), np.int64),
         "time_ns": np.add.reduceat(time_ns, first) if len(first) else time_ns,
     }
-    keys = [*GROUP, *by, "dims", "signature", "kernels", "side", "step"]
+    keys = [*GROUP, *by, "dims", "signature", "kernels", "step"]
     group = numbered(found[key] for key in keys)
     firsts = np.unique(group, return_index=True)[1]
     summed = {key: found[key][firsts] for key in keys}
@@ -140,10 +143,10 @@ def numbered(columns: Iterable[Any]) -> Int:
 
 def _sortable(column: Any) -> Int:
     if pd.api.types.is_integer_dtype(column.dtype):
-        return np.asarray(column, np.int64)
+        return np.asarray(column)
     texts = pd.Categorical(column)
     place = np.argsort(np.argsort(texts.categories.to_numpy(object)))
-    found: Int = np.append(place, len(place))[texts.codes]
+    found: Int = narrow(np.append(place, len(place)))[texts.codes]
     return found
 
 
@@ -211,11 +214,14 @@ def _calls(slices: pd.DataFrame) -> Int:
     # Each replay of a graph calls its ops anew.
     of_op = np.where(op >= 0, 2 * op, -1 - np.arange(len(slices)))
     own = np.where(anew >= 0, 2 * anew + 1, of_op)
-    others = (slices[name].to_numpy(np.int64) for name in ("side", "rank", "step"))
-    return combine_keys(*others, own)
+    others = combine_keys(*(slices[name].to_numpy(np.int64) for name in ("rank", "step")))
+    key = own * (int(others.max(initial=0)) + 1) + others
+    # Numbered as they come, which is nearly the order of time.
+    found: Int = pa.array(key).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
 
 
-def _kinds(slices: pd.DataFrame, call: Int) -> NDArray[np.str_]:
+def _kinds(slices: pd.DataFrame, call: Int) -> pd.Categorical:
     """Return of each call whether it computes, communicates, casts, or only copies."""
     count = int(call.max()) + 1 if len(call) else 0
     size = np.bincount(call, minlength=count)
@@ -224,17 +230,26 @@ def _kinds(slices: pd.DataFrame, call: Int) -> NDArray[np.str_]:
     cast = by_text(slices["signature"], _is_cast).eq(True).to_numpy()  # noqa: FBT003
     casts = np.bincount(call[cast], minlength=count) > 0
     conditions = [communicates, copies == size, casts]
-    return np.select(conditions, [COMMUNICATION, COPIES, CASTS], COMPUTE)
+    code = np.select(conditions, [np.int8(at) for at in range(3)], np.int8(3))
+    return _categories(code, [COMMUNICATION, COPIES, CASTS, COMPUTE])
 
 
-def _kernel_sets(kernel: Int, call: Int, first: Int) -> Int:
-    """Return a number for each call that is equal where the same kernels ran, in any order.
+def _categories(code: NDArray[Any], texts: list[str]) -> pd.Categorical:
+    found: pd.Categorical = pd.Categorical.from_codes(code, pd.Index(texts, dtype=object))
+    return found
+
+
+def _kernel_sets(kernels: pd.Categorical, call: Int, first: Int) -> pd.Categorical:
+    """Return a text for each call that is equal where the same kernels ran, in any order.
 
     Args:
-        kernel: a number for the kernel of each activity.
+        kernels: the kernel of each activity.
         call: of each activity, sorted.
         first: the place of each call's first activity.
     """
+    texts = kernels.categories.to_numpy(object)
+    kernel = np.append(np.argsort(np.argsort(texts)) + 1, 0)[kernels.codes]
+    names = ["", *sorted(texts)]
     kernel = kernel[np.lexsort((kernel, call))]
     length = np.diff(np.r_[first, len(call)])
     code = np.full(len(first), -1, np.int64)
@@ -245,4 +260,8 @@ def _kernel_sets(kernel: Int, call: Int, first: Int) -> Int:
         # Numbers are not used twice, so that sets of different lengths stay apart.
         code[longer] = used + pair
         used += int(pair.max()) + 1
-    return code
+    one, place = groups_of(code)
+    runs = ((length[n], kernel[first[n] : first[n] + length[n]].tolist()) for n in one.tolist())
+    return _categories(
+        place, ["\0".join((f"{size:09d}", *(names[k] for k in own))) for size, own in runs]
+    )

@@ -62,7 +62,7 @@ class Compared(NamedTuple):
     def has_ranks(self) -> bool:
         """Whether both have several ranks whose devices did anything."""
         counts = [side.windows["rank"].nunique() for side in self.sides]
-        return min(counts) > 1 and not any(run.idle_windows.empty for run in (self.a, self.b))
+        return min(counts) > 1 and not any(run.summary["no_gpu"] for run in (self.a, self.b))
 
     @property
     def terms(self) -> pd.DataFrame:
@@ -133,20 +133,24 @@ def _name(given: Run | Path | str) -> str:
 
 def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
     from pyprof2.analysis.summaries import compared_sides
+    from pyprof2.analysis.summaries.idle_profile import ADDED, added_up
+    from pyprof2.columns import as_pandas
     from pyprof2.store.folder import read_table
     from pyprof2.tables import TABLES
 
-    ranges = read_table(run.path, "ranges", compared_sides.RANGES)
-    if run.idle_windows.empty:
-        side = compared_sides.cpu_side(run.rows(), ranges, chosen)
+    if run.summary["no_gpu"]:
+        ranges = read_table(run.path, "ranges", compared_sides.RANGES)
+        side = compared_sides.cpu_side(run.rows(), ranges, chosen, extra)
     else:
-        tables = {
-            name: run.table(name, compared_sides.activity_columns(TABLES[name].names, extra))
+        rows = compared_sides.activities(
+            run.table(name, compared_sides.activity_columns(TABLES[name].names, extra))
             for name in ("kernels", "copies")
-        }
-        tables["idle"] = run.table("idle", compared_sides.IDLE)
-        tables["trace"] = read_table(run.path, "trace", compared_sides.TRACE)
-        side = compared_sides.device_side(tables | {"ranges": ranges}, chosen)
+        )
+        needed = {"steps": compared_sides.STEPS, "trace": compared_sides.TRACE}
+        tables = {name: read_table(run.path, name, columns) for name, columns in needed.items()}
+        parts = run.idle_parts((*compared_sides.IDLE, *ADDED))
+        idle = as_pandas(added_up(parts, compared_sides.IDLE))
+        side = compared_sides.device_side(rows, tables, idle, chosen, extra)
     if side.windows.empty:
         msg = f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is"
         raise UsageError(msg)
@@ -165,7 +169,7 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
         other = found if all(devices) else remarks
         other.append(f"devices are {_listed(devices[0])} and {_listed(devices[1])}")
     # Mixed precision has casts of its own: they make no other model.
-    slices = [without_casts(side.slices) for side in sides]
+    slices = [without_casts(side.times) for side in sides]
     ops = _common_pct(slices, [own["op"] for own in slices])
     if ops < _COMMON_PCT:
         found.append(f"ops that both have hold {ops:.0f} % of the time: other models")
@@ -182,9 +186,9 @@ def _other_inputs(sides: Sequence[Side]) -> Iterator[str]:
     from pyprof2.analysis.summaries.compared_calls import by_text, products, without_dtypes
 
     # The casts of mixed precision may take longer than the rest, and have shapes of their own.
-    slices, of = [products(side.slices) for side in sides], " of products"
+    slices, of = [products(side.times) for side in sides], " of products"
     if any(own.empty for own in slices):
-        slices, of = [side.slices for side in sides], ""
+        slices, of = [side.times for side in sides], ""
     dims = [by_text(own["signature"], without_dtypes) for own in slices]
     shapes = _common_pct(slices, dims)
     if shapes < _COMMON_PCT:
@@ -204,7 +208,7 @@ def main_dtypes(sides: Sequence[Side]) -> list[str | None]:
     """Return of each side the floating dtype that most of the time of products is in."""
     from pyprof2.analysis.summaries.compared_calls import main_dtype
 
-    return [main_dtype(side.slices) for side in sides]
+    return [main_dtype(side.times) for side in sides]
 
 
 def _other_ranks(sides: Sequence[Side]) -> Iterator[str]:

@@ -298,8 +298,11 @@ def _sizes(rows: pd.DataFrame) -> Floats:
     code, texts = codes(rows["signature"]), rows["signature"].cat.categories
     sizes = np.full(len(texts) + 1, np.nan)
     for at in values_of(code[code >= 0]).tolist():
-        tensors = (t for t in tensors_in(texts[at]) if t.dtype in DTYPE_BITS)
-        sizes[at] = max((numel(t.shape) * DTYPE_BITS[t.dtype] / 8 for t in tensors), default=np.nan)
+        sizes[at] = max(
+            (numel(t.shape) * DTYPE_BITS[t.dtype] / 8 for t in tensors_in(texts[at])
+             if t.dtype in DTYPE_BITS),
+            default=np.nan,
+        )  # fmt: skip
     return sizes[code]
 
 

@@ -660,7 +660,7 @@ def int_values(rows: pd.Series) -> Int:
 
 def codes(rows: pd.Series) -> Int:
     """Return a number for each value of text or whole numbers, -1 for null."""
-    return rows.cat.codes.to_numpy("int64") if rows.dtype == "category" else int_values(rows)
+    return int_values(rows.cat.codes if rows.dtype == "category" else rows)
 
 
 def rows_at(rows: Int, count: int) -> Bool:
