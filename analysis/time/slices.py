@@ -125,28 +125,26 @@ def merge_short(
     """
     begin, finish = window
     rows = np.flatnonzero((start < finish) & (end > begin))
-    rows = rows[np.lexsort((start[rows], track[rows]))]
+    if (np.diff(track[rows]) | (np.diff(start[rows]) < 0)).any():
+        rows = rows[np.lexsort((start[rows], track[rows]))]
     of, first, last = track[rows], np.maximum(start[rows], begin), np.minimum(end[rows], finish)
-    own = last - first if busy is None else busy[rows]
-    units = FINEST
-    found = _merged(of, first, last, own, begin, max(1, (finish - begin) // units))
-    while len(found.track) > most and units > 1:
+    if not len(rows):
+        return MergedSlices(*(rows for _ in MergedSlices._fields))
+    length, units = last - first, FINEST
+    begins = _begins(of, first - begin, length, max(1, (finish - begin) // units))
+    while begins.sum() > most and units > 1:
         units = min(units // 2, _FEWER * most)
-        found = _merged(of, first, last, own, begin, max(1, -(-(finish - begin) // units)))
-    return found._replace(longest=rows[found.longest])
-
-
-def _merged(track: Int, start: Int, end: Int, busy: Int, begin: int, size: int) -> MergedSlices:
-    if not len(track):
-        return MergedSlices(*(track for _ in MergedSlices._fields))
-    length = end - start
-    unit = (start - begin) // size
-    apart = length >= size
-    same = (track[1:] == track[:-1]) & (unit[1:] == unit[:-1]) & ~apart[1:] & ~apart[:-1]
-    first = np.flatnonzero(np.r_[True, ~same])
-    group = np.cumsum(np.r_[True, ~same]) - 1
-    longest = np.flatnonzero(length == np.maximum.reduceat(length, first)[group])
+        begins = _begins(of, first - begin, length, max(1, -(-(finish - begin) // units)))
+    at, group = np.flatnonzero(begins), np.cumsum(begins) - 1
+    longest = np.flatnonzero(length == np.maximum.reduceat(length, at)[group])
     longest = longest[np.diff(group[longest], prepend=-1) > 0]  # of equals the first
-    last, total = np.maximum.reduceat(end, first), np.add.reduceat(busy, first)
-    count = np.diff(np.r_[first, len(track)])
-    return MergedSlices(track[first], start[first], last, longest, count, total)
+    own = np.add.reduceat(length if busy is None else busy[rows], at)
+    ends, count = np.maximum.reduceat(last, at), np.diff(np.r_[at, len(rows)])
+    return MergedSlices(of[at], first[at], ends, rows[longest], count, own)
+
+
+def _begins(track: Int, start: Int, length: Int, size: int) -> Bool:
+    """Return which activities are not merged with the one before; times count from the window's."""
+    unit, apart = start // size, length >= size
+    same = (track[1:] == track[:-1]) & (unit[1:] == unit[:-1]) & ~apart[1:] & ~apart[:-1]
+    return np.r_[True, ~same]

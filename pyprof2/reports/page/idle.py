@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
 
 from pyprof2.analysis.summaries.cube import OTHER_STEPS, SMALL
+from pyprof2.analysis.summaries.idle_profile import ADDED, added_up
 from pyprof2.columns import as_pandas
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.values import numbers, records, table
@@ -15,6 +15,8 @@ from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    import pandas as pd
 
     from pyprof2.api.run import Run
 
@@ -28,12 +30,9 @@ _FOLDED: Final = ("op", "layer", "source", "call", "thread", "note")
 
 def idle_of(run: Run, apart: Mapping[int, Collection[int]]) -> dict[str, Any]:
     """Return the rows of table `idle`, summed along `AXES`; see `folded`."""
-    columns = (*AXES, "time_ns", "count")
     # A long table is summed part by part.
-    found = [_summed(as_pandas(part, IDLE.never_null)) for part in run.idle_parts(columns)]
-    none = _summed(as_pandas(IDLE.schema(columns).empty_table(), IDLE.never_null))
-    sums = _summed(pd.concat(map(_plain, found), ignore_index=True)) if found else none
-    frame = folded(sums, apart, MOST_ROWS)
+    sums = as_pandas(added_up(run.idle_parts((*AXES, *ADDED)), AXES), IDLE.never_null)
+    frame = folded(sums[[*AXES, "time_ns", "count"]], apart, MOST_ROWS)
     made = table(
         frame.drop(columns="step"), {"source": lambda line: shown_line(line, run.source_roots)}
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.time.step_parts import BUSY, HOST_INPUT, HOST_PARTS, IDLE, host_parts
 from pyprof2.analysis.time.step_times import median_step, outlier_steps, timed_steps
@@ -180,9 +181,9 @@ def lanes(run: Run) -> pd.DataFrame:
 
 def _lanes(run: Run) -> Iterator[pd.DataFrame]:
     for rank in run.tables_of():
-        ops = rank.read("ops", _LANE).to_pandas()
-        own = ops[ops["parent_op_id"].isna()]
-        yield own.assign(rank=rank.rank, name=own["op"], track=own["tid"], device=None)
+        ops = [part.filter(part[_LANE[-1]].is_null()) for part in rank.in_parts("ops", _LANE)]
+        own = pa.concat_tables(ops).unify_dictionaries().drop_columns(_LANE[-1]).to_pandas()
+        yield own.assign(rank=rank.rank, name=own["op"]).rename(columns={"tid": "track"})
 
 
 def recorded_windows(run: Run) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyprof2.analysis.time.slices import merge_short
 from pyprof2.analysis.time.step_times import median_step, timed_steps
 from pyprof2.columns import as_pandas
+from pyprof2.pipeline.allocation import release_unused
 from pyprof2.reports.page.steps import lanes, recorded_windows
 from pyprof2.reports.page.values import text_column
 from pyprof2.tables import IDLE
@@ -44,7 +45,7 @@ def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
     """Return the time lines, those of median and slowest steps first."""
     source = _Recorded.of(run)
     found, left = [], MOST_BOXES
-    windows = list(_windows(run))
+    windows = list(_windows(run, source.work))
     sure = sum(window["why"] != "step" for window in windows)
     for at, window in enumerate(windows):
         room = left // max(1, sure - at) if at < sure else left
@@ -63,11 +64,11 @@ def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
     return found
 
 
-def _windows(run: Run) -> Iterator[dict[str, Any]]:
+def _windows(run: Run, work: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Give the windows to draw: of each device median and slowest step, then the others."""
     devices = run.steps[["rank", "device"]].drop_duplicates().to_dict("records")
     if run.steps.empty:
-        yield from _recorded(run)
+        yield from _recorded(run, work)
         return
     windows = timed_steps(run.steps)
     first: list[dict[str, Any]] = []
@@ -87,16 +88,16 @@ def _windows(run: Run) -> Iterator[dict[str, Any]]:
     yield from first
     # Where a device had one step, that is the recording.
     if others or len(first) > len(devices):
-        yield from itertools.islice(_recorded(run), MOST_RECORDED)
+        yield from itertools.islice(_recorded(run, work), MOST_RECORDED)
     yield from others
 
 
-def _recorded(run: Run) -> Iterator[dict[str, Any]]:
+def _recorded(run: Run, work: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Give the windows of all that was recorded of each device, or of each rank without any."""
     if run.summary["no_gpu"]:
         yield from recorded_windows(run)
     else:
-        yield from (_whole(run, row) for row in run.idle_windows.to_dict("records"))
+        yield from (_whole(work, row) for row in run.idle_windows.to_dict("records"))
 
 
 def _work(run: Run) -> pd.DataFrame:
@@ -108,14 +109,15 @@ def _idle(run: Run) -> pd.DataFrame:
     """Return the columns of idle time that its boxes show."""
     parts = [IDLE.schema(_IDLE).empty_table(), *run.idle_parts(_IDLE)]
     found = as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
-    return found.rename(columns={"time_ns": "dur_ns"})
+    parts.clear()
+    release_unused()
+    return found.rename(columns={"time_ns": "dur_ns", "cause": "name", "group": "category"})
 
 
-def _whole(run: Run, row: dict[Any, Any]) -> dict[str, Any]:
+def _whole(work: pd.DataFrame, row: dict[Any, Any]) -> dict[str, Any]:
     """Return the window of a device from its first activity to its last."""
-    own = run.rows(("rank", "device", "start_ns", "dur_ns"))
     device = _number(row["device"])
-    own = own[(own["rank"] == row["rank"]) & _same(own["device"], device)]
+    own = work[(work["rank"] == row["rank"]) & _same(work["device"], device)]
     return {
         "rank": int(row["rank"]),
         "device": device,
@@ -154,29 +156,33 @@ class _Recorded(NamedTuple):
 
     def tracks(self, window: dict[str, Any], room: int) -> Iterator[dict[str, Any]]:
         """Give the tracks of a window, of about `room` boxes, in the order in which they stand."""
-        work = _inside(self.work, window)
-        host = _inside(self.host, window | {"device": None})
+        host = _inside(self.host, window)
         if self.work.empty:
             yield from _tracks(host, window, room, "thread")
             return
-        gaps = _inside(self.idle.drop(columns="category", errors="ignore"), window)
-        gaps = gaps.rename(columns={"cause": "name", "group": "category"}).assign(track=None)
+        work = _inside(self.work, window)
         half = max(2, room // 2)
         yield from _marks(_inside(self.steps, window), window)
         for name, kind, found in spans(work):
             yield from _tracks(found.assign(track=name), window, half // 12, kind)
         yield from _tracks(work, window, half, "stream")
-        yield from _tracks(gaps, window, half // 2, "idle")
+        yield from _tracks(_inside(self.idle, window), window, half // 2, "idle")
         yield from _tracks(host, window, half // 6, "host")
 
 
 def _inside(frame: pd.DataFrame, window: dict[str, Any]) -> pd.DataFrame:
-    """Return the rows of the device and the rank of a window that reach into it."""
+    """Return the rows of the rank of a window, and of its device if they have one, that are in it.
+
+    Rows that reach over its ends are, too.
+    """
     start = frame["start_ns"].to_numpy(np.int64)
-    end = start + frame["dur_ns"].to_numpy(np.int64)
-    within = (start < window["end_ns"]) & (end > window["start_ns"])
-    own = frame["rank"].to_numpy() == window["rank"]
-    chosen: pd.DataFrame = frame[within & own & _same(frame["device"], window["device"])]
+    inside = start < window["end_ns"]
+    inside &= start + frame["dur_ns"].to_numpy(np.int64) > window["start_ns"]
+    inside &= frame["rank"].to_numpy() == window["rank"]
+    if "device" in frame:
+        inside &= _same(frame["device"], window["device"])
+    # A frame of a million rows is not copied where all of it is asked for.
+    chosen: pd.DataFrame = frame if inside.all() else frame[inside]
     return chosen
 
 
@@ -192,17 +198,20 @@ def _tracks(
     rows: pd.DataFrame, window: dict[str, Any], room: int, kind: str
 ) -> Iterator[dict[str, Any]]:
     """Give the tracks of a kind, those with the most time."""
-    rows = rows.reset_index(drop=True)
-    codes, names = pd.factorize(rows["track"], sort=True, use_na_sentinel=False)
+    codes, names = np.zeros(len(rows), np.int64), [None]
+    if kind != "idle":
+        codes, names = pd.factorize(rows["track"], sort=True, use_na_sentinel=False)
     most = MOST_THREADS if kind == "host" else MOST_TRACKS
-    busiest = rows.groupby(codes)["dur_ns"].sum().nlargest(most).index
-    keep = np.isin(codes, busiest)
-    rows, track = rows[keep].reset_index(drop=True), codes[keep].astype(np.int64)
-    start = rows["start_ns"].to_numpy(np.int64)
-    end = start + rows["dur_ns"].to_numpy(np.int64)
-    busy = rows["busy_ns"].to_numpy(np.int64) if "busy_ns" in rows else None
+    start, length = (rows[each].to_numpy(np.int64) for each in ("start_ns", "dur_ns"))
+    time = np.zeros(len(names), np.int64)
+    np.add.at(time, codes, length)
+    busiest = np.argsort(-time, kind="stable")[:most]
+    keep = np.flatnonzero(np.isin(codes, busiest))
+    busy = rows["busy_ns"].to_numpy(np.int64)[keep] if "busy_ns" in rows else None
     bounds = (window["start_ns"], window["end_ns"])
-    found = merge_short(track, start, end, bounds, room, busy)
+    track, start = codes[keep].astype(np.int64), start[keep]
+    found = merge_short(track, start, start + length[keep], bounds, room, busy)
+    found = found._replace(longest=keep[found.longest])
     for each in np.unique(found.track).tolist():
         own = found.track == each
         longest = rows.iloc[found.longest[own]]
