@@ -246,7 +246,7 @@ runs = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(runs, runs)
 def test_the_terms_add_up_and_turn_round(a: Side, b: Side) -> None:
     there, back = compare_sides(a, b), compare_sides(b, a)
@@ -260,7 +260,7 @@ def test_the_terms_add_up_and_turn_round(a: Side, b: Side) -> None:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(runs, st.randoms())
 def test_a_run_with_itself_in_any_order_differs_in_nothing(run: Side, random: Any) -> None:
     order = list(range(len(run.slices)))
