@@ -28,8 +28,8 @@ COMMANDS: Final = (
     "prof STORE --by step --breakdown plugin", "prof STORE --summary",
     "lines STORE", "memory STORE", "memory STORE --by op", "energy STORE", "check STORE",
     "idle STORE", "idle STORE --by source", "advise STORE", "explain STORE kernel:7",
-    "explain STORE op:7", "whatif STORE --scale op=conv=0.5", "predict STORE --on all", "ranks STORE",
-    "ranks STORE --by kind", "compare STORE STORE", "report STORE -o OUT.html",
+    "explain STORE op:7", "whatif STORE --scale op=conv=0.5", "predict STORE --on all",
+    "ranks STORE", "ranks STORE --by kind", "compare STORE STORE", "report STORE -o OUT.html",
     "export STORE --perfetto -o OUT.json",
 )  # fmt: skip
 """The command lines, which all recordings answer."""

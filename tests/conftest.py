@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -18,8 +19,9 @@ from hypothesis.database import DirectoryBasedExampleDatabase, ReadOnlyDatabase
 import pyprof2.api.run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from _pytest.mark import ParameterSet
     from playwright.sync_api import Browser
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -66,6 +68,17 @@ _TOGETHER: Final = (
     "/tests/reports/page/test_dials_editor.py", "/tests/reports/page/test_dials_page.py",
 )  # fmt: skip
 """Files whose tests share what is dear to make: one worker runs them, as it runs all of `nsys`."""
+_ALIKE: Final = {
+    "rn50_v100_w0": "dlrm_v100_w0", "hta_ns_v100": "dlrm_v100_w0",
+    "hta_df_index_v100_ddp": "dlrm_v100_w0", "hta_diff_control_a100": "hta_sampled_r0",
+    "tl_owlv2_h100": "tl_nsfwvit_h100", "tl_bertsmall_h100": "tl_nsfwvit_h100",
+    "tl_sdpa_03": "tl_sdpa_01", "tl_elem_01": "tl_sdpa_01", "tl_moe5_b300": "tl_moe2_b300",
+    "hta_simple_add": "hta_triton", "part_a100_b2": "part_a100_b256",
+    "part_a100_b16": "part_a100_b256", "part_a100_b64": "part_a100_b256",
+}  # fmt: skip
+"""Real traces, large ones above all, and of each one that is like it in vendor and in what was
+recorded: tests that take every real trace take the former in `make test-release` alone.
+"""
 _NSYS_FAILED: Final = [
     "End of file", "sem_open", "Local Endpoint is not available", "tag_message",
     "nsys profile failed",
@@ -78,7 +91,7 @@ EXAMPLES: Final = Path(__file__).with_name("examples")
 _FUZZES: Final = bool(os.environ.get("PYPROF2_FUZZ"))
 _FOUND: Final = DirectoryBasedExampleDatabase(EXAMPLES)
 hypothesis.settings.register_profile(
-    "test", deadline=None, max_examples=40, database=ReadOnlyDatabase(_FOUND)
+    "test", deadline=None, max_examples=20, database=ReadOnlyDatabase(_FOUND)
 )
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=2000, database=_FOUND, print_blob=True
@@ -169,6 +182,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+def of_each_kind(traces: Iterable[str]) -> list[ParameterSet]:
+    """Return real traces as what a test takes; `make test` runs it for one of each kind."""
+    return [
+        pytest.param(trace, id=name, marks=pytest.mark.release if Path(name).name in _ALIKE else ())
+        for trace in traces
+        for name in [trace.split(".")[0]]
+    ]
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Return the folder of the real traces and of what they must give; skip without it."""
@@ -214,17 +236,14 @@ def real_trace(request: pytest.FixtureRequest, shared_trace: Callable[[str], Pat
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that takes one of the traces once for each that is there."""
-    if "real_trace" in metafunc.fixturenames:
-        every = [path for paths in (*SHARED_TRACES.values(), MORE_TRACES) for path in paths]
-        names = [str(path.relative_to(SHARED / "traces")) for path in every] or ["none"]
-        ids = [name.split(".")[0] for name in names]
-        metafunc.parametrize("real_trace", names, ids=ids, indirect=True)
-    for kind, paths in SHARED_TRACES.items():
-        fixture = f"{kind.lower()}_trace"
+    every = [path for paths in (*SHARED_TRACES.values(), MORE_TRACES) for path in paths]
+    named = {"real_trace": [str(path.relative_to(SHARED / "traces")) for path in every]} | {
+        f"{kind.lower()}_trace": [path.name for path in paths]
+        for kind, paths in SHARED_TRACES.items()
+    }
+    for fixture, names in named.items():
         if fixture in metafunc.fixturenames:
-            names = [path.name for path in paths] or ["none"]
-            ids = [name.split(".")[0] for name in names]
-            metafunc.parametrize(fixture, names, ids=ids, indirect=True)
+            metafunc.parametrize(fixture, of_each_kind(names or ["none"]), indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -252,7 +271,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use real traces or a browser, so that `-m real_trace` selects them.
 
     Tests of properties get the seed that they have in every run, but for `make fuzz`.
-    What is not worth every run is marked `release`.
+    What is not worth every run is marked `release`, with `kept` all parameters but some.
     A test runs again where `nsys` lost its own daemon, as happens on a busy machine: version 2022.4
     then prints one of `_NSYS_FAILED`, and starts no program; `nsys_runs.py` says the last for it.
     """
@@ -274,8 +293,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
         is_slow = any(map(item.get_closest_marker, ("pages", "minutes")))
         is_for_every_run = item.path.as_posix().endswith(_EVERY_RUN)
-        if item.get_closest_marker("alone") or (is_slow and not is_for_every_run):
+        kept = item.get_closest_marker("kept")
+        is_left_out = kept is not None and item.callspec.id not in kept.args  # type: ignore[attr-defined]
+        if is_left_out or item.get_closest_marker("alone") or (is_slow and not is_for_every_run):
             item.add_marker(pytest.mark.release)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from walking through ten thousand tests again and again."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

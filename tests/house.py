@@ -7,10 +7,8 @@ name stands in the source twice, the definition counted. `tests/test_house.py` h
 from __future__ import annotations
 
 import ast
-import io
 import re
 import statistics
-import tokenize
 from collections import Counter, defaultdict
 from functools import cache
 from itertools import chain
@@ -22,10 +20,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDERS: Final = ("pyprof2", "parsers", "analysis")
 
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
-_NOT_CODE: Final = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-    tokenize.ENCODING, tokenize.ENDMARKER,
-}  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -133,13 +127,12 @@ def _body_length(node: Function) -> int:
 
 
 def _code_lines(text: str) -> int:
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    code = {
-        line
-        for token in tokens
-        if token.type not in _NOT_CODE
-        for line in range(token.start[0], token.end[0] + 1)
-    }
+    lines = text.splitlines()
+    code = {at for at, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"}
+    for node in _nodes(text):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
+            # Blank lines of a text are code.
+            code |= set(range(node.lineno, node.end_lineno + 1))  # type: ignore[operator]
     for node in _nodes(text):
         if isinstance(node, Function | ast.Module | ast.ClassDef) and _has_docstring(node):
             code -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))  # type: ignore[operator]

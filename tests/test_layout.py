@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import importlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -144,8 +146,13 @@ def _imported(node: ast.stmt) -> list[str]:
     return []
 
 
-_IMPORTS_OF: Final = {name: list(_imports(name)) for name in sorted(MODULES)}
-ALL_IMPORTS: Final = [item for items in _IMPORTS_OF.values() for item in items]
+@functools.cache
+def _imports_of() -> dict[str, list[Import]]:
+    return {name: list(_imports(name)) for name in sorted(MODULES)}
+
+
+def _all_imports() -> Iterator[Import]:
+    return itertools.chain.from_iterable(_imports_of().values())
 
 
 def _is_in(module: str, packages: set[str] | tuple[str, ...]) -> bool:
@@ -156,7 +163,7 @@ def _own_imports(importers: set[str]) -> list[Import]:
     """Return the imports of our own modules by these packages."""
     return [
         item
-        for item in ALL_IMPORTS
+        for item in _all_imports()
         if _is_in(item.importer, importers) and _is_in(item.imported, ("pyprof2",))
     ]
 
@@ -354,7 +361,7 @@ def _reached_from(module: str, package: str) -> set[str]:
     while waiting:
         found = {
             item.imported
-            for item in _IMPORTS_OF.get(waiting.pop(), [])
+            for item in _imports_of().get(waiting.pop(), [])
             if _is_in(item.imported, (package,)) and item.imported != package
         }
         waiting += found - reached
@@ -365,7 +372,7 @@ def _reached_from(module: str, package: str) -> set[str]:
 def test_nothing_but_its_command_imports_the_editors_server() -> None:
     wrong = [
         item
-        for item in ALL_IMPORTS
+        for item in _all_imports()
         if _is_in(item.imported, ("pyprof2.lsp", "pygls", "lsprotocol", "yaml"))
         and not _is_in(item.importer, ("pyprof2.lsp",))
         and not (item.importer == "pyprof2.cli.lsp" and not item.at_load)
@@ -379,7 +386,7 @@ def test_nothing_but_its_command_imports_the_editors_server() -> None:
 def test_nothing_but_its_command_imports_the_server_of_agents() -> None:
     wrong = [
         item
-        for item in ALL_IMPORTS
+        for item in _all_imports()
         if _is_in(item.imported, ("pyprof2.agents", "mcp", "mcp_types", "duckdb"))
         and not _is_in(item.importer, ("pyprof2.agents",))
         and not (item.importer == "pyprof2.cli.mcp" and not item.at_load)
@@ -399,7 +406,7 @@ def test_nothing_but_the_command_line_imports_the_command_line() -> None:
     allowed = ("pyprof2.cli", "pyprof2.__main__")
     wrong = [
         item
-        for item in ALL_IMPORTS
+        for item in _all_imports()
         if _is_in(item.imported, ("pyprof2.cli",)) and not _is_in(item.importer, allowed)
     ]
 
@@ -411,7 +418,7 @@ def test_torch_and_nvtx_are_imported_only_to_annotate_and_record() -> None:
     recording = ("pyprof2.nvtx", "pyprof2.integrations.recording", *RECORDERS)
     wrong = [
         item
-        for item in ALL_IMPORTS
+        for item in _all_imports()
         if _is_in(item.imported, ("torch", "nvtx", "pyprof2.nvtx", *RECORDERS))
         and not _is_in(item.importer, recording)
         and not (item.importer in late and not item.at_load)

@@ -10,6 +10,7 @@ import pytest
 
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.api.run import Run, load
+from tests.conftest import of_each_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ KNOWN: Final = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", of_each_kind(KNOWN))
 def test_windows_and_groups_are_those_of_another_program(
     name: str, shared_trace: Callable[[str], Path]
 ) -> None:

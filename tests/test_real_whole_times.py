@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyprof2.api.run import Run, load
+from tests.conftest import of_each_kind
 from tests.kineto_events import rows
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def links(run: Run) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("by_duration", [False, True], ids=["ends", "durations"])
 @pytest.mark.parametrize(
-    "name", [*SMALL, *(pytest.param(name, marks=pytest.mark.minutes) for name in LARGE)]
+    "name",
+    [*of_each_kind(SMALL), *(pytest.param(name, marks=pytest.mark.minutes) for name in LARGE)],
 )
 def test_what_encloses_is_found_without_the_digits(
     name: str, *, by_duration: bool, shared_trace: Callable[[str], Path], tmp_path: Path

@@ -78,6 +78,7 @@ def test_other_errors_are_none(error: BaseException) -> None:
     assert not is_shortage(error)
 
 
+@pytest.mark.kept("check-300000", "prof-320000")
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [300_000, 310_000, 320_000])
 @pytest.mark.parametrize("command", ["prof", "check"])

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 pytest.importorskip("duckdb")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def agent_tools(recordings: Path) -> Iterator[AgentTools]:
+    """Return tools that keep what is open, so a test names what it is of."""
     from pyprof2.agents.answers import AgentTools
 
     found = AgentTools(Folders.of([recordings]))
@@ -106,9 +107,9 @@ def test_sql_without_an_end_is_ended(query: str, store: Path) -> None:
 
 
 def test_sql_keeps_columns_of_one_name_apart(agent_tools: AgentTools) -> None:
-    agent_tools.open("demo.json.gz")
+    demo = agent_tools.open("demo.json.gz")["data"]["id"]
 
-    (row,) = agent_tools.sql("SELECT 1 AS a, 2 AS a")["data"]["rows"]
+    (row,) = agent_tools.sql("SELECT 1 AS a, 2 AS a", demo)["data"]["rows"]
 
     assert row == {"a": 1, "a (2)": 2}
 
@@ -117,16 +118,16 @@ def test_the_files_of_a_large_job_do_not_take_the_place_of_rows(tmp_path: Path) 
     from pyprof2.agents.answers import AgentTools
 
     (tmp_path / "job").mkdir()
-    write(simulate(Job(24, steps=1)), tmp_path / "job")
+    write(simulate(Job(14, steps=1)), tmp_path / "job")
     for file in (tmp_path / "job").iterdir():
-        file.rename(file.with_name("x" * 150 + file.name))
+        file.rename(file.with_name("x" * 235 + file.name))
     agent_tools = AgentTools(Folders.of([tmp_path]))
 
     agent_tools.open("job")
     answer = agent_tools.top("rank")
     agent_tools.close()
 
-    assert answer["evidence"]["recording"][-1] == "and 16 more"
+    assert answer["evidence"]["recording"][-1] == "and 6 more"
     assert len(answer["data"]["rows"]) > 2
 
 
@@ -160,10 +161,10 @@ def test_what_is_hostile_is_an_error_for_the_client_and_the_server_lives_on(
 
 
 def test_a_pattern_is_text_and_so_takes_no_time(agent_tools: AgentTools) -> None:
-    agent_tools.open("demo.json.gz")
+    demo = agent_tools.open("demo.json.gz")["data"]["id"]
 
-    rows = agent_tools.top("kernel", {"op": "(a+)+$"})["data"]["rows"]
-    either = agent_tools.top("op", {"op": "aten::add_|aten::fill_"})["data"]["rows"]
+    rows = agent_tools.top("kernel", {"op": "(a+)+$"}, trace=demo)["data"]["rows"]
+    either = agent_tools.top("op", {"op": "aten::add_|aten::fill_"}, trace=demo)["data"]["rows"]
 
     assert rows == []
     assert {row["op"] for row in either} == {"aten::add_", "aten::fill_"}
@@ -284,8 +285,8 @@ def test_nothing_is_written_and_what_was_temporary_is_gone(tmp_path: Path) -> No
 def test_every_answer_fits(agent_tools: AgentTools, recording: str, axis: str) -> None:
     from pyprof2.reports.files import json_text
 
-    agent_tools.open(recording)
-    said: dict[str, Any] = agent_tools.top(axis)
+    opened = agent_tools.open(recording)["data"]["id"]
+    said: dict[str, Any] = agent_tools.top(axis, trace=opened)
 
     assert len(json_text(said).encode()) <= 6000
     assert said["data"]["rows"]
@@ -310,9 +311,9 @@ def test_the_slow_rank_of_a_job_is_named(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_left_out_follow_in_the_next_call(agent_tools: AgentTools) -> None:
-    agent_tools.open("demo.json.gz")
+    demo = agent_tools.open("demo.json.gz")["data"]["id"]
     found: list[str] = []
-    said = agent_tools.top("signature", columns=["time_ns"])
+    said = agent_tools.top("signature", columns=["time_ns"], trace=demo)
     while True:
         found += [row["signature"] for row in said["data"]["rows"]]
         more = [each["arguments"] for each in said["next"] if "skip" in each["arguments"]]

@@ -255,6 +255,7 @@ def test_a_single_pass_has_kernel_time_and_memory_within_intervals_and_no_step(
             assert (row["value"], row["status"]) == (None, "not a step")
 
 
+@pytest.mark.kept("2", "256")
 @pytest.mark.parametrize("at", range(4), ids=SWEEP)
 def test_each_of_a_real_sweep_is_foretold_by_the_others(at: int, sweep: dict[int, Path]) -> None:
     batch = SWEEP[at]

@@ -138,6 +138,7 @@ def test_no_kernel_is_read_for_what_is_stored(invoke: Invoke, store: Path) -> No
     assert [invoke("prof", store, *options) for options in shown] == wanted
 
 
+@pytest.mark.kept("options0", "options4")
 @pytest.mark.parametrize(
     "options",
     [[], ["--by", "layer"], ["--by", "op", "--op", "mm"], ["--by", "kernel"], ["--by", "step"]],

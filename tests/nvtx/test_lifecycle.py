@@ -313,6 +313,7 @@ class Annotated(Dataset[Tensor]):
 
 
 # A test process that forks may have threads.
+@pytest.mark.kept("observer-fork", "mode-spawn")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_of_a_data_loader_are_not_annotated(context: str, way: str) -> None:

@@ -137,6 +137,7 @@ RANDOM_STATE: Final = 5056
 """Bytes of the state of the CPU's generator of random numbers, of MT19937."""
 
 
+@pytest.mark.kept("cnn", "checkpointed")
 @pytest.mark.parametrize("name", TRUTH)
 def test_each_category_is_known_to_the_byte(name: str, tmp_path: Path) -> None:
     make, (parameters, state, activations, buffers) = TRUTH[name]
@@ -155,6 +156,7 @@ def test_each_category_is_known_to_the_byte(name: str, tmp_path: Path) -> None:
     assert tagged_bytes(curve, tags, int(tags.moments[-1]))["gradient"] == parameters
 
 
+@pytest.mark.kept("gpt", "checkpointed")
 @pytest.mark.parametrize("name", TRUTH)
 def test_the_rows_of_the_table_are_exact_and_say_the_same(name: str, tmp_path: Path) -> None:
     make, (parameters, state, activations, _) = TRUTH[name]

@@ -287,6 +287,7 @@ def test_a_text_that_is_larger_than_its_file_is_not_read(
     assert int(held) < 100_000_000
 
 
+@pytest.mark.kept("compiled")
 def test_the_rings_of_these_tests_are_what_sqlite_takes_for_long_texts(tmp_path: Path) -> None:
     path = write_rings(tmp_path / "x.sqlite", [30 << 20] * 5)
 
@@ -339,6 +340,13 @@ with Database(Path(sys.argv[1])) as database:
 """
 
 
+@pytest.mark.kept(
+    "compiled-t-count",
+    "pure-t-numbers",
+    "compiled-t-texts",
+    "pure-t-query",
+    "compiled-sqlite_master-tables",
+)
 @pytest.mark.parametrize(
     ("table", "asked"),
     [

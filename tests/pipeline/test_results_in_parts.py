@@ -189,7 +189,7 @@ class Made:
         return {name: canonical(name, *own).select(READ[name]) for name, own in rows.items()}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from((1, 2, 3, 7)))
 @example(1_000_000_000, 1)  # ops without a status in parts where none is in its parent's
 @example(5012, 1)  # no dtype of any FLOPs is known, and parts without ops that have some

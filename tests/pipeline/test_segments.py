@@ -307,6 +307,7 @@ def worker_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Each two of names, order and rank meet once.
+@pytest.mark.kept("names0-folder-None", "names4-given-3", "names8-reversed-0")
 @pytest.mark.parametrize(
     ("names", "order", "rank"),
     [
@@ -338,6 +339,7 @@ def test_the_spans_of_a_worker_are_one_rank(
     assert run.idle.groupby("span")["time_ns"].sum().tolist() == [50_000, 40_000]
 
 
+@pytest.mark.kept("span0-40", "span2-90")
 @pytest.mark.parametrize(
     ("span", "idle_us"), [([], 40), (["--span", "0"], 50), (["--span", "all"], 90)]
 )

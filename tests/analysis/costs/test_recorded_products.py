@@ -142,6 +142,14 @@ def test_elementwise_work_on_a_sparse_tensor_is_bounded_by_that_on_a_dense_one()
     assert (found.status, cost.flops_lo, cost.flops_hi) == ("assumed", 0, M * K)
 
 
+@pytest.mark.kept(
+    "no bias-1-1-torch.float32",
+    "no bias-2-3-torch.float64",
+    "no bias-1-2-torch.float64",
+    "bias-1-3-torch.float32",
+    "bias-2-1-torch.float64",
+    "bias-2-2-torch.float32",
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2])

@@ -258,7 +258,7 @@ _inputs: Final[st.SearchStrategy[Input]] = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(_inputs, max_size=16).map(tuple), _inputs, st.none() | _tensors)
 def test_no_input_makes_a_formula_raise(
     inputs: tuple[Input, ...], more: Input, output: Tensor | None

@@ -110,6 +110,7 @@ def made(job: Pauses, folder: Path) -> JobOfRanks:
     return load(files).ranks
 
 
+@pytest.mark.kept("short", "two")
 @pytest.mark.parametrize(
     ("ranks", "pause"), [(4, 30_000.0), (4, 300.0), (2, 30_000.0)], ids=["long", "short", "two"]
 )
@@ -141,6 +142,7 @@ def test_a_rank_that_is_slow_in_one_step_is_named_with_it(tmp_path: Path) -> Non
     assert cost_words(least).endswith(f" of step 9 (by replay, at most {most})")
 
 
+@pytest.mark.kept("2")
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_noise_of_steps_accuses_nobody(tmp_path: Path, ranks: int) -> None:
     for seed in range(3):

@@ -98,6 +98,7 @@ def training() -> bytes:
     return training_trace(steps=12)
 
 
+@pytest.mark.kept("1-12")
 @pytest.mark.parametrize(("rows", "windows"), [(1, 12), (300, 6), (600, 3)])
 def test_a_training_in_windows(training: bytes, tmp_path: Path, rows: int, windows: int) -> None:
     path = tmp_path / "t.json"

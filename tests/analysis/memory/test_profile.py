@@ -270,7 +270,7 @@ _EVENTS = st.lists(
 
 
 @given(_EVENTS, st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_rows_add_up_at_every_moment_for_every_axis(
     events: list[Any],
     knows_base: bool,  # noqa: FBT001 - hypothesis chooses it

@@ -244,7 +244,7 @@ lengths_of_steps = st.lists(st.integers(1, 400), min_size=3, max_size=3)
 runs = st.builds(side, rows_of_runs, lengths_of_steps)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(runs, runs)
 def test_the_terms_add_up_and_turn_round(a: Side, b: Side) -> None:
     there, back = compare_sides(a, b), compare_sides(b, a)
@@ -258,7 +258,7 @@ def test_the_terms_add_up_and_turn_round(a: Side, b: Side) -> None:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(rows_of_runs, lengths_of_steps, st.randoms())
 def test_a_run_with_itself_in_any_order_differs_in_nothing(
     rows: list[dict[str, Any]], lengths: list[int], random: Any

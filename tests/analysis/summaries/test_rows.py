@@ -247,7 +247,7 @@ def test_other_sequence_numbers_are_those_of_the_ops_around_in_order(tmp_path: P
 CALLS = st.tuples(st.sampled_from([MAIN, ENGINE]), st.integers(0, 30), st.integers(0, 12))
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.lists(CALLS, min_size=1, max_size=12))
 def test_the_times_of_the_rows_add_up_to_the_time_inside_ops_once_per_thread(
     tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[int, int, int]]

@@ -502,7 +502,7 @@ def _began_together() -> dict[str, list[dict[str, Any]]]:
     }  # fmt: skip
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rows=recordings(), normal_ns=st.integers(0, 20))
 @example(rows=_began_together(), normal_ns=0)
 def test_the_rules_as_loops_over_nanoseconds_say_the_same(
@@ -531,7 +531,7 @@ def test_the_rules_as_loops_over_nanoseconds_say_the_same(
         assert bool(found[at].note) == bool(said.note), at
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(rows=recordings(), data=st.data())
 def test_the_order_of_rows_does_not_matter(
     rows: dict[str, list[dict[str, Any]]], data: st.DataObject

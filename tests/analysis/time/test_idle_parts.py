@@ -93,7 +93,7 @@ def long_recordings(draw: st.DrawFn) -> dict[str, pa.Table]:
     return as_tables(numbered_in_time(rows))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     tables=long_recordings(), window=st.sampled_from([1, 2, 7]), part=st.sampled_from([1, 3, 50]),
     normal_ns=st.integers(0, 20), root=st.sampled_from([None, "/me"]),

@@ -115,6 +115,7 @@ def test_what_is_too_large_to_replay_is_said(
     assert straggler["needs"].str.contains("pyprof2 whatif").all()
 
 
+@pytest.mark.kept("slow")
 @pytest.mark.parametrize("job", [Job(4), Job(3, slow={2: 1.2})], ids=["healthy", "slow"])
 def test_which_rank_is_slow_is_what_the_command_says(
     tmp_path: Path, job: Job, capsys: pytest.CaptureFixture[str]

@@ -299,6 +299,7 @@ def recorded_peaks(name: str) -> dict[int, dict[str, int]]:
     }
 
 
+@pytest.mark.kept("transformer-4-11", "resnet-3-9", "gnmt-7-1")
 @pytest.mark.parametrize(("count", "every"), [(3, 9), (4, 11), (7, 1)])
 @pytest.mark.parametrize("name", RECORDED)
 def test_memory_of_entry_points_is_foretold_by_some_of_their_recordings(
