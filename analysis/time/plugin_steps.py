@@ -162,7 +162,8 @@ def _with_devices(steps: _Spans, tables: TablesInParts, roles: _Roles) -> tuple[
 
     The roles get what ran on the devices, and the calls that launched it.
     """
-    count, of_calls = len(steps.start), [np.zeros(0, np.int32)]
+    count = len(steps.start)
+    of_calls: list[Int] = [np.zeros(0, np.int32)]
     for part in tables.in_parts("launches", NEEDED["launches"]):
         roles.add("runtime", part)
         calls = _Spans.of(part)
@@ -182,8 +183,8 @@ def _with_devices(steps: _Spans, tables: TablesInParts, roles: _Roles) -> tuple[
         return count, steps
     until = int(steps.start[0])
     if number[0]:
-        ends = np.concatenate(others)
-        until = int(ends[ends < first].max(initial=until))
+        other = np.concatenate(others)
+        until = int(other[other < first].max(initial=until))
     starts, ends = [], []
     for start, end, device in zip(*(each.tolist() for each in (*steps, last)), strict=True):
         starts.append(max(until, start))
