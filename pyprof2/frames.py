@@ -9,7 +9,6 @@ was there unchanged since the recording began.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from pathlib import Path
@@ -199,8 +198,10 @@ class Code(TypedDict):
 
 def line_hashes(source: str) -> str:
     """Return the hashes of lines, without the blanks around them, one after another."""
+    from hashlib import blake2b  # OpenSSL, which no command that only reads a store needs
+
     lines = (line.strip().encode("utf-8", "surrogatepass") for line in _END.split(source))
-    return "".join(hashlib.blake2b(line, digest_size=WIDTH // 2).hexdigest() for line in lines)
+    return "".join(blake2b(line, digest_size=WIDTH // 2).hexdigest() for line in lines)
 
 
 def code_of(paths: Iterable[str], began: float) -> Iterator[Code]:
@@ -210,13 +211,15 @@ def code_of(paths: Iterable[str], began: float) -> Iterator[Code]:
         paths: as the recording names them; what is no full path of a `.py` file is left out.
         began: when the recording began, in seconds since the epoch.
     """
+    from hashlib import sha256
+
     for path in list(paths)[:_MOST_FILES]:
         content = _content(Path(path), began)
         if content is not None:
             source = content.decode("utf-8", "replace")
             yield Code(
                 path=path,
-                sha256=hashlib.sha256(content).hexdigest(),
+                sha256=sha256(content).hexdigest(),
                 lines=line_hashes(source.removeprefix("\ufeff")),
             )
 

@@ -123,8 +123,9 @@ def forward_times(parts: Iterable[pa.Table], time: str) -> pd.DataFrame:
     counts = step != NO_NUMBER if has_steps else np.ones(len(step), bool)
     steps = max(1, len(np.unique(step[counts])))
     names = pd.Series(layers.texts, dtype=object)[code[counts]]
-    sums = pd.Series(sums[counts]).groupby(names.to_numpy()).sum()
-    return pd.DataFrame({"layer": sums.index, "time_ns": (sums.to_numpy() / steps).round()})
+    by_layer = pd.Series(sums[counts]).groupby(names.to_numpy()).sum()
+    means = (by_layer.to_numpy() / steps).round()
+    return pd.DataFrame({"layer": by_layer.index, "time_ns": means})
 
 
 def checkpoints(kept: pd.DataFrame, forward: Callable[[], pd.DataFrame] | None) -> pd.DataFrame:

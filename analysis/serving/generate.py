@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pyprof2.analysis.serving.batches import DECODE, DRAFT, EXTEND, PREFILL, VERIFY, Batch
+from pyprof2.analysis.serving.batches import (
+    DECODE,
+    DRAFT,
+    EXTEND,
+    PREFILL,
+    VERIFY,
+    Batch,
+    batch_of,
+)
 from pyprof2.analysis.serving.batches import RequestSums as Sums
 from pyprof2.columns import row_of
 from pyprof2.recording import code_column, has_text, int_column
@@ -64,6 +72,15 @@ class _Shapes(NamedTuple):
 def is_generating(names: Iterable[str]) -> bool:
     """Whether one of the names of ranges is a call of `generate`."""
     return any(_GENERATE.search(name) for name in names)
+
+
+def names_steps(ranges: pa.Table) -> bool:
+    """Whether a range, of which the name is asked for, is a step of a server's by its name.
+
+    Or one of Hugging Face's `generate`, whose steps are in it.
+    """
+    _, names = code_column(ranges, "name")
+    return any(batch_of(name) is not None for name in names) or is_generating(names)
 
 
 def calls_in_generate(tables: Mapping[str, pa.Table]) -> list[ModelCall]:

@@ -151,15 +151,6 @@ def work_of_steps(
     return StepsWork(batches, work.step, work.own_ns, work.by_graph)
 
 
-def names_steps(ranges: pa.Table) -> bool:
-    """Whether a range, of which the name is asked for, is a step of a server's by its name.
-
-    Or one of Hugging Face's `generate`, whose steps are in it.
-    """
-    _, names = code_column(ranges, "name")
-    return any(batch_of(name) is not None for name in names) or is_generating(names)
-
-
 def input_of(
     ranges: pa.Table, needed: Mapping[str, Collection[str] | None]
 ) -> dict[str, Collection[str] | None]:

@@ -88,7 +88,7 @@ class _Spans(NamedTuple):
         return _Spans(*merged(*self))
 
 
-class Tables(Protocol):
+class TablesInParts(Protocol):
     """The canonical tables of one rank."""
 
     def in_parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -103,7 +103,7 @@ class _Roles(dict[str, list[_Spans]]):
         self.setdefault(role, []).append(_Spans.of(table, chosen).union())
 
 
-def plugin_steps(tables: Tables, rank: int) -> pa.Table:
+def plugin_steps(tables: TablesInParts, rank: int) -> pa.Table:
     """Return a row for each step, with `COLUMNS`; none where nothing ran on the host.
 
     Args:
@@ -133,7 +133,7 @@ def plugin_steps(tables: Tables, rank: int) -> pa.Table:
     return pa.table(found | {"other_ns": length - before, "total_ns": length})
 
 
-def _steps(tables: Tables, roles: _Roles) -> tuple[Int, _Spans]:
+def _steps(tables: TablesInParts, roles: _Roles) -> tuple[Int, _Spans]:
     """Return the numbers of the steps on the host, in order of time, and their spans.
 
     The roles get what else ranges say.
@@ -157,12 +157,13 @@ def _steps(tables: Tables, roles: _Roles) -> tuple[Int, _Spans]:
     return np.concatenate(numbers)[order], _Spans(spans.start[order], spans.end[order])
 
 
-def _with_devices(steps: _Spans, tables: Tables, roles: _Roles) -> tuple[int, _Spans]:
+def _with_devices(steps: _Spans, tables: TablesInParts, roles: _Roles) -> tuple[int, _Spans]:
     """Return how many steps were recorded to their end, and these with the work they launched.
 
     The roles get what ran on the devices, and the calls that launched it.
     """
-    count, of_calls = len(steps.start), [np.zeros(0, np.int32)]
+    count = len(steps.start)
+    of_calls: list[Int] = [np.zeros(0, np.int32)]
     for part in tables.in_parts("launches", NEEDED["launches"]):
         roles.add("runtime", part)
         calls = _Spans.of(part)
@@ -182,8 +183,8 @@ def _with_devices(steps: _Spans, tables: Tables, roles: _Roles) -> tuple[int, _S
         return count, steps
     until = int(steps.start[0])
     if number[0]:
-        ends = np.concatenate(others)
-        until = int(ends[ends < first].max(initial=until))
+        other = np.concatenate(others)
+        until = int(other[other < first].max(initial=until))
     starts, ends = [], []
     for start, end, device in zip(*(each.tolist() for each in (*steps, last)), strict=True):
         starts.append(max(until, start))
@@ -195,7 +196,7 @@ def _with_devices(steps: _Spans, tables: Tables, roles: _Roles) -> tuple[int, _S
     return kept, _Spans(np.array(starts[:kept]), np.array(ends[:kept]))
 
 
-def _work(tables: Tables, roles: _Roles) -> Iterator[pa.Table]:
+def _work(tables: TablesInParts, roles: _Roles) -> Iterator[pa.Table]:
     """Yield kernels and copies; the roles get when they ran."""
     for part in tables.in_parts("kernels", NEEDED["kernels"]):
         is_collective = _named(part, "op", _COLLECTIVE)

@@ -188,7 +188,9 @@ class Run(Displayed):
 
     @cached_property
     def _serving(self) -> RunServing:
-        return RunServing(self._tables, self.peaks)
+        # A proxy: see `_found`.
+        run = weakref.proxy(self)
+        return RunServing(self._tables, lambda: run.peaks)
 
     @cached_property
     def _found(self) -> RunFindings:

@@ -14,7 +14,7 @@ from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -33,17 +33,21 @@ class RunServing:
 
     Attributes:
         tables: of the run.
-        device: what ran it; None: not known.
+        find_device: returns what ran it; None: not known.
     """
 
     tables: RunTables
-    device: Device | None
+    find_device: Callable[[], Device | None]
     _ranks: dict[str | None, list[ServedRank]] = field(default_factory=dict)
+
+    @cached_property
+    def _device(self) -> Device | None:
+        return self.find_device()
 
     @cached_property
     def is_there(self) -> bool:
         """Whether ranges are named as an inference server names its steps."""
-        from pyprof2.analysis.serving.steps import names_steps
+        from pyprof2.analysis.serving.generate import names_steps
 
         return any(names_steps(rank.read("ranges", ["name"])) for rank in self.tables.ranks)
 
@@ -134,7 +138,7 @@ class RunServing:
         kind = next((each.expert_type for each in ranks if each.expert_type), None)
         plain = steps.astype(object).where(steps.notna(), None).to_dict("records")
         rows = [
-            costs_of_step(model, {str(name): row[name] for name in row}, self.device, kind)
+            costs_of_step(model, {str(name): row[name] for name in row}, self._device, kind)
             for row in plain
         ]
         costs = pd.DataFrame(rows, steps.index, COLUMNS, "Float64")
@@ -142,7 +146,7 @@ class RunServing:
             "checked": held,
             "shards": model.shards,
             "cache_bits": model.cache_bits,
-            "ridge": ridge_of(self.device),
+            "ridge": ridge_of(self._device),
             "experts": (model.experts, experts_touched(ranks, model)),
         }
         return costs
@@ -159,7 +163,7 @@ class RunServing:
         model = None if config is None else self.model(config, shards, pattern)[0]
         ranks = [each for each in self.ranks(pattern) if rank in (None, each.rank)]
         has_steps = any(each.work.batches for each in ranks)
-        rows = kinds_of_phases(ranks, model, self.device) if has_steps else []
+        rows = kinds_of_phases(ranks, model, self._device) if has_steps else []
         found = pd.DataFrame(rows, columns=SERVING_KINDS.names)
         return found.assign(share_pct=100 * found["device_ns"] / found["device_ns"].sum())
 

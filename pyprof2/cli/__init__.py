@@ -65,7 +65,7 @@ _GROUPS: Final = {
 _COMMANDS: Final = tuple(name for group in _GROUPS.values() for name in group)
 
 _READING: Final = {*_COMMANDS, "spend", "skyline-report"}.difference(
-    *map(_GROUPS.get, ("Record", "Editor")), ("parse",)
+    *(_GROUPS[name] for name in ("Record", "Editor")), ("parse",)
 )
 """The commands that read stores: they take memory by the same rules as `parse`."""
 

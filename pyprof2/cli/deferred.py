@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +24,7 @@ _SETTINGS: Final = {
 """What Arrow and NumPy read from the environment when they are imported."""
 
 
-class _Without(MetaPathFinder):
+class _Without:
     """Finds no module of some names."""
 
     def __init__(self, *names: str) -> None:

@@ -71,8 +71,8 @@ def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
     """
     windows = StepWindows.of(tables.read("steps", OF_WINDOWS))
     chosen = windows if len(windows.step) else None
-    work = (tables.in_parts(name, columns) for name, columns in rank_parts.INPUT.items())
-    frame = rank_parts.five_parts(*work, chosen, members)
+    kernels, copies = (tables.in_parts(*each) for each in rank_parts.INPUT.items())
+    frame = rank_parts.five_parts(kernels, copies, chosen, members)
     if not len(frame):  # no device was recorded
         return as_pandas(PARTS.empty(), PARTS.never_null)
     idle = tables.in_parts("idle", ("device", "step", "cause", "time_ns"))

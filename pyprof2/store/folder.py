@@ -345,7 +345,7 @@ def open_parts(path: Path, name: str, rank: int, *, own: bool = False) -> TableP
         # Asked for each part again, and each time it is the whole metadata of another file.
         row_count = functools.cache(functools.partial(_row_count, file))
         parts = TableParts(file, STORED[name], None if own else row_count)
-        _refuse_expansion(file, parts.parquet.metadata)
+        _refuse_expansion(file, parts.parquet.metadata, in_parts=True)
         what = _fault_of_columns(parts.parquet.schema_arrow, STORED[name].schema())
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path / name, error) from error
@@ -403,12 +403,13 @@ def _read_file(file: Path, rank: int, table: Table, columns: Collection[str] | N
         StoreError: it would take far more memory than a table of its size does, has columns of
             other types, keys of rows that do not exist, or is of another rank.
     """
-    parquet = pq.ParquetFile(file)
+    # Nothing is read ahead: threads of Arrow's take longer to start than a small table to read.
+    parquet = pq.ParquetFile(file, pre_buffer=False)
     _refuse_expansion(file, parquet.metadata)
     schema = table.schema(None if columns is None else {"rank", *columns})
     what = _fault_of_columns(parquet.schema_arrow, schema)
     if what is None:
-        found = parquet.read(columns=schema.names)
+        found = parquet.read(columns=schema.names, use_threads=parquet.num_row_groups > 1)
         what = find_fault(table, found, lambda name: _row_count(file, name))
         if found["rank"].unique().to_pylist() not in ([], [rank]):
             what = "rows of other ranks"
@@ -433,11 +434,16 @@ def _row_count(file: Path, name: str) -> int:
     return pq.read_metadata(other).num_rows if other.is_file() else sys.maxsize
 
 
-def _refuse_expansion(file: Path, metadata: pq.FileMetaData) -> None:
-    """Raise for a small file that claims to hold very much, before it is read."""
-    groups = range(metadata.num_row_groups)
-    pages = sum(metadata.row_group(group).total_byte_size for group in groups)
-    memory = max(pages, 8 * metadata.num_rows * metadata.num_columns)
+def _refuse_expansion(file: Path, metadata: pq.FileMetaData, *, in_parts: bool = False) -> None:
+    """Raise for a small file that claims to hold very much, before it is read.
+
+    What is read part by part is in memory one part at a time.
+    """
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    pages = [group.total_byte_size for group in groups]
+    rows = [group.num_rows for group in groups]
+    together = functools.partial(max, default=0) if in_parts else sum
+    memory = max(together(pages), 8 * together(rows) * metadata.num_columns)
     if memory > max(_SMALL_TABLE, _MOST_EXPANSION * file.stat().st_size):
         msg = (
             f"{file}: would take {memory / 1e9:.1f} GB, more than {_MOST_EXPANSION} times its size;"

@@ -524,6 +524,24 @@ def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(ma
     assert pa.total_allocated_bytes() - start < 1 << 24
 
 
+def test_what_is_read_in_parts_is_refused_if_one_would_fill_the_memory(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_SMALL_TABLE", 1 << 20)
+    monkeypatch.setattr(store, "_MOST_EXPANSION", 1)
+    file = made / "ops" / "rank-0.parquet"
+    rows = pq.read_table(file).take(pa.array(np.zeros(1 << 14, np.int64)))
+
+    pq.write_table(rows, file, row_group_size=1 << 10)
+    assert store.open_parts(made, "ops", 0).row_count == 1 << 14
+    with pytest.raises(StoreError, match="times its size"):
+        read_table(made, "ops")
+
+    pq.write_table(rows, file)
+    with pytest.raises(StoreError, match="times its size"):
+        store.open_parts(made, "ops", 0)
+
+
 @pytest.mark.parametrize(
     "change",
     [

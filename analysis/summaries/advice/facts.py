@@ -20,7 +20,7 @@ from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.memory.curves import EVENTS_NEEDED, curves_of_rank
 from pyprof2.analysis.memory.profile import MemoryProfile
-from pyprof2.analysis.serving.steps import names_steps
+from pyprof2.analysis.serving.generate import names_steps
 from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges

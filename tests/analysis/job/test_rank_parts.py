@@ -32,8 +32,9 @@ WORK = (
 )  # fmt: skip
 
 
-def _parts(rank: RankTables) -> list[Iterator[pa.Table]]:
-    return [rank.in_parts(name, columns) for name, columns in INPUT.items()]
+def _parts(rank: RankTables) -> tuple[Iterator[pa.Table], Iterator[pa.Table]]:
+    kernels, copies = (rank.in_parts(name, columns) for name, columns in INPUT.items())
+    return kernels, copies
 
 
 def test_by_hand() -> None:
