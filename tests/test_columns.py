@@ -110,11 +110,13 @@ def test_groups_are_those_that_sorting_finds(key: list[int]) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_keys_of_several_columns_sort_as_the_columns_do(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    kinds = [(0, 3), (-1, 40), (5, 6), (10**12, 10**12 + 2), (0, 10**9)]
+    kinds: list[tuple[int, int]] = [(0, 3), (-1, 40), (5, 6), (10**12, 10**12 + 2), (0, 10**9)]
     columns = [
-        np.where(draw.random(50) < 0.2, -(1 << 62), draw.integers(*kinds[kind], 50))
+        np.where(
+            draw.random(50) < 0.2, -(1 << 62), draw.integers(kinds[kind][0], kinds[kind][1], 50)
+        )
         if seed % 2
-        else draw.integers(*kinds[kind], 50)
+        else draw.integers(kinds[kind][0], kinds[kind][1], 50)
         for kind in draw.integers(0, len(kinds), 4)
     ]
     rows = list(zip(*(column.tolist() for column in columns), strict=True))

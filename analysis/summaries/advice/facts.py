@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
-    from pyprof2.analysis.summaries.advice.findings import RuleFinding
     from pyprof2.analysis.summaries.advice.without import Replay
 
     Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
@@ -204,7 +203,7 @@ class RankFacts:
         return np.concatenate([*map(int_values, tables)])
 
     @cached_property
-    def found(self) -> dict[str, RuleFinding | None]:
+    def found(self) -> dict[str, Any]:
         """The findings of rules so far, by their slugs: see `Rule.ask`."""
         return {}
 

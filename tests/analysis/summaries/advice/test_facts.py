@@ -100,7 +100,8 @@ def test_a_chain_goes_on_where_the_kernel_right_before_wrote_as_much(seed: int) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_equal_kernels_drift_by_what_nine_of_ten_stay_below(seed: int) -> None:
-    rows, times = _any(seed), {}
+    rows = _any(seed)
+    times: dict[tuple[Any, ...], list[int]] = {}
     for row in rows["kernels"]:
         key = tuple(row[name] for name in ("device", "kernel", "grid", "block", "signature"))
         if row["category"] != "comm":
