@@ -150,7 +150,7 @@ def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
         rest = column != least
         others = column[rest]
         if len(others) and int(others.max()) - int(others.min()) < _CLOSE * len(others):
-            # What stands for null may be far from the others.
+            # The number that stands for null may be far from the others.
             values, inverse = distinct(others)
             place = np.zeros(len(column), np.int64)
             place[rest] = inverse + 1

@@ -8,11 +8,13 @@ import pytest
 
 from pyprof2.columns import (
     as_pandas,
+    combine_keys,
     distinct,
     groups_of,
     int_array,
     lookup,
     merge_texts,
+    row_of,
     text_array,
 )
 
@@ -115,3 +117,34 @@ def test_groups_are_those_that_sorting_finds(key: list[int]) -> None:
     _, wanted_first, wanted_group = np.unique(rows, return_index=True, return_inverse=True)
     assert first.tolist() == wanted_first.tolist()
     assert group.tolist() == wanted_group.tolist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_of_several_columns_sort_as_the_columns_do(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    kinds: list[tuple[int, int]] = [(0, 3), (-1, 40), (5, 6), (10**12, 10**12 + 2), (0, 10**9)]
+    columns = [
+        np.where(
+            draw.random(50) < 0.2, -(1 << 62), draw.integers(kinds[kind][0], kinds[kind][1], 50)
+        )
+        if seed % 2
+        else draw.integers(kinds[kind][0], kinds[kind][1], 50)
+        for kind in draw.integers(0, len(kinds), 4)
+    ]
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    place = {key: at for at, key in enumerate(sorted({*rows}))}
+
+    assert combine_keys(*columns).tolist() == [place[key] for key in rows]
+    for column in columns:
+        values, inverse = distinct(column)
+        assert values.tolist() == sorted({*column.tolist()})
+        assert values[inverse].tolist() == column.tolist()
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2, 3], [0, 2, 3], [1, 2, 3], [0, 0, 2], []])
+def test_the_row_of_an_id_is_where_it_stands(ids: list[int]) -> None:
+    wanted = [3, -1, 0, 9, 1]
+
+    found = row_of(np.array(ids, np.int64), np.array(wanted)).tolist()
+
+    assert found == [ids.index(each) if each in ids else -1 for each in wanted]

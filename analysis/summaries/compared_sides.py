@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RANGES: Final = ("rank", "start_ns", "dur_ns", "name", "kind")
 STEPS: Final = ("rank", *OF_WINDOWS)
 IDLE: Final = ("step", "cause")
-"""What idle time is summed along."""
+"""The columns that idle time is summed along."""
 TRACE: Final = ("rank", "start_ns", "end_ns")
 WINDOW: Final = ["rank", "device", "step", "start_ns", "end_ns"]
 OUTSIDE_OPS: Final = "outside_ops"

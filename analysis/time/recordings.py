@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.columns import values_of
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def device_windows(kernels: pa.Table, copies: pa.Table, trace: pa.Table) -> list
     device, start = int_column(both, "device", NEVER), int_column(both, "start_ns", 0)
     end = start + np.maximum(0, int_column(both, "dur_ns", 0))
     found = []
-    for each in np.unique(device).tolist():
+    for each in values_of(device).tolist():
         own = device == each
         first, last = window_with(start[own], end[own], recorded_window(trace))
         span = int(end[own].max() - start[own].min())

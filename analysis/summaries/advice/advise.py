@@ -30,7 +30,7 @@ from pyprof2.analysis.summaries.advice.job import exposed_ns
 from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue, stalls_of
 from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
 from pyprof2.analysis.summaries.findings import Finding
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, values_of
 from pyprof2.recording import int_column
 from pyprof2.result_tables import ADVICE
 from pyprof2.tables import TEXT
@@ -233,7 +233,7 @@ def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
         for part in facts.tables.parts(name, columns):
             pid, tid, start, length = (int_column(part, each, -1) for each in columns)
             thread = combine_keys(pid, tid)
-            for each in np.unique(thread).tolist():
+            for each in values_of(thread).tolist():
                 own = np.flatnonzero(thread == each)
                 key = int(pid[own[0]]), int(tid[own[0]])
                 # Few are left of each part: those inside of others go away.

@@ -27,7 +27,7 @@ from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import narrow, row_of, sum_at, text_array
+from pyprof2.columns import narrow, row_of, short, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
-    from pyprof2.analysis.summaries.advice.findings import RuleFinding
     from pyprof2.analysis.summaries.advice.without import Replay
 
     Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
@@ -204,8 +203,8 @@ class RankFacts:
         return np.concatenate([*map(int_values, tables)])
 
     @cached_property
-    def found(self) -> dict[str, RuleFinding | None]:
-        """What rules found so far, by their slugs: see `Rule.ask`."""
+    def found(self) -> dict[str, Any]:
+        """The findings of rules so far, by their slugs: see `Rule.ask`."""
         return {}
 
     @cached_property
@@ -293,9 +292,9 @@ class RankFacts:
     @cached_property
     def by_stream(self) -> tuple[Int, Int]:
         """The streams of kernels and then of copies, and their order by stream and time."""
-        stream = self.numbers("stream")
-        order = np.argsort(self.numbers("start_ns"), kind="stable")
-        return stream, order[np.argsort(narrow(stream)[order], kind="stable")]
+        stream = narrow(self.numbers("stream"))
+        order = short(np.argsort(self.numbers("start_ns"), kind="stable"))
+        return stream, order[np.argsort(stream[order], kind="stable")]
 
     def comm(self, name: str) -> Bool:
         """Return which kernels or copies communicate, see `is_comm`."""

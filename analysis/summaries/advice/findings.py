@@ -102,7 +102,8 @@ class Rule:
         """Return what it finds in what was recorded, which is looked for once."""
         if self.slug not in facts.found:
             facts.found[self.slug] = self.find(facts)
-        return facts.found[self.slug]
+        found: RuleFinding | None = facts.found[self.slug]
+        return found
 
     def holds(self, facts: RankFacts) -> bool:
         """Whether it can be asked of what was recorded."""

@@ -102,8 +102,9 @@ def data_loading(facts: RankFacts) -> RuleFinding | None:
     begin, end = ends(idle.rename(columns={"time_ns": "dur_ns"}))
     wait = np.cumsum(begin != np.r_[begin[:1] - 1, end[:-1]])
     line = idle["source"].cat.codes.to_numpy()
-    told = np.minimum.accumulate(np.where(line >= 0, np.arange(len(line)), len(line))[::-1])[::-1]
-    line = np.where(np.r_[wait, -1][told] == wait, np.r_[line, -1][told], -1)
+    with_line = np.where(line >= 0, np.arange(len(line)), len(line))
+    following = np.minimum.accumulate(with_line[::-1])[::-1]
+    line = np.where(np.r_[wait, -1][following] == wait, np.r_[line, -1][following], -1)
     idle = idle.assign(source=pd.Categorical.from_codes(line, idle["source"].cat.categories))
     loads = facts.rows("ranges", "loads")["loads"].to_numpy(bool)
     ranges = facts.rows("ranges", *_RANGES, where=loads)

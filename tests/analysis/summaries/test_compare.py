@@ -281,6 +281,35 @@ def test_an_interval_is_that_of_the_jackknife() -> None:
     assert found["hi_ns"] == pytest.approx(90 + half)
 
 
+def test_the_kernels_of_a_call_are_the_same_in_any_order() -> None:
+    first = [row(0, 0, 10, 0, kernel="k1"), row(0, 10, 10, 0, kernel="k2")]
+    second = [row(0, 0, 10, 0, kernel="k2"), row(0, 10, 13, 0, kernel="k1")]
+    longer = [*first, row(0, 20, 3, 0, kernel="k2")]
+
+    assert deltas(compare_sides(side(first, [20]), side(second, [23]))) == {"kernel speed": 3}
+    assert deltas(compare_sides(side(first, [20]), side(longer, [23]))) == {"kernel choice": 3}
+
+
+@given(runs)
+def test_the_time_of_a_side_is_that_of_its_rows(run: Side) -> None:
+    assert run.times["time_ns"].sum() == run.calls["time_ns"].sum()
+    assert not run.times.duplicated(["op", "signature", "category"]).any()
+
+
+def test_the_time_of_ops_is_summed_by_op_signature_and_category() -> None:
+    rows = [
+        row(0, 0, 1, 0),
+        row(0, 2, 2, 1, op="aten::y"),
+        row(0, 5, 4, 2),
+        row(0, 9, 8, None, op=None),
+    ]
+
+    times = side(rows, [20]).times
+
+    found = zip(times["op"].astype(object).fillna("-"), times["time_ns"], strict=True)
+    assert dict(found) == {"aten::x": 5, "aten::y": 2, "-": 8}
+
+
 def test_two_steps_have_no_interval() -> None:
     a = side([row(n, 0, 10, n) for n in range(2)], [100, 100])
 

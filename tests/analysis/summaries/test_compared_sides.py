@@ -5,12 +5,21 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.compared_calls import NEEDED
-from pyprof2.analysis.summaries.compared_sides import largest_terms, step_difference
+from pyprof2.analysis.summaries.compared_sides import (
+    activities,
+    activity_columns,
+    device_side,
+    largest_terms,
+    step_difference,
+)
+from tests.builders import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,3 +127,32 @@ def test_terms_of_real_steps_add_up_to_the_difference(
     for _, other in steps.groupby("step"):
         terms = step_difference(rows, run.idle, first, other)
         assert sum(terms.values()) == other["dur_ns"].item() - first["dur_ns"].item()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_device_is_busy_in_a_window_as_counted_ns_by_ns(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = [
+        row(int(draw.integers(300)), int(draw.integers(40)), n, device=int(draw.integers(2)))
+        for n in range(30)
+    ]
+    steps = [(device, number, 100 * number, 80) for number in range(3) for device in (0, 1)]
+    columns = zip(*((0, *each) for each in steps), strict=True)
+    names = ("rank", "device", "step", "start_ns", "dur_ns")
+    tables = {
+        "steps": pa.table(dict(zip(names, columns, strict=True))),
+        "trace": canonical("trace", {"start_ns": 0, "end_ns": 400}),
+    }
+    parts = [canonical("kernels", *rows[:20]), canonical("copies", *rows[20:])]
+    own = [part.select(activity_columns(part.column_names, ())) for part in parts]
+    idle = pd.DataFrame({"step": [], "cause": [], "time_ns": []})
+
+    side = device_side(activities(own), tables, idle, (1, 2))
+
+    assert len(side.windows) == 4
+    for window in side.windows.to_dict("records"):
+        on = [each for each in rows if each["device"] == window["device"]]
+        spans = (range(each["start_ns"], each["start_ns"] + each["dur_ns"]) for each in on)
+        at = {ns for span in spans for ns in span}
+        wanted = sum(window["start_ns"] <= ns < window["end_ns"] for ns in at)
+        assert window["busy_ns"] == wanted
