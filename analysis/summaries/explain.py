@@ -156,17 +156,18 @@ def explain(known: Explainer, reference: Reference) -> Explanation:
     rows, ops = known.rows, known.rows.ops
     place = rows.place(reference)
     row, op, owner = rows.work(place), place.op, ops.owner(place.op)
+    facts = None if row is None else _first(row)
     shared, judged = _judge(known, row, owner)
-    cost = _cost(rows, (op, owner), row)
+    cost = _cost(rows, (op, owner), facts)
     # The op's rates and roof are not those of a helper kernel.
     only_helping = row is not None and bool(are_helpers(row).any())
     return Explanation(
         reference=str(reference),
-        kernel=None if row is None else _kernel(_first(row)),
+        kernel=None if facts is None else _kernel(facts),
         op=None if op is None else _op(rows, op),
-        link=None if row is None else _link(rows, _first(row)),
-        node=None if row is None else _node(rows, _first(row)),
-        range=_range(rows.op(op or 0) if row is None else _first(row)),
+        link=None if facts is None else _link(rows, facts),
+        node=None if facts is None else _node(rows, facts),
+        range=_range(facts or rows.op(op or 0)),
         pair=None if op is None else _pair(rows, op),
         cost=cost,
         communication=_communication(cost, shared),
@@ -268,15 +269,15 @@ def _pair(rows: Explained, op: int) -> dict[str, Any]:
 
 
 def _cost(
-    rows: Explained, which: tuple[int | None, int | None], row: pa.Table | None
+    rows: Explained, which: tuple[int | None, int | None], row: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
     """Return the counts of the op that accounts for the row, with how they were made."""
     (op, owner), ops = which, rows.ops
     if op is None:
-        return None if row is None else _picked(_first(row), ("cost_status", "cost_note"))
-    if owner is None and row is not None and _first(row)["link"] == "graph":
+        return None if row is None else _picked(row, ("cost_status", "cost_note"))
+    if owner is None and row is not None and row["link"] == "graph":
         # The work of a replay has nothing to do with the op around its launch.
-        return _picked(_first(row), ("cost_status", "cost_note"))
+        return _picked(row, ("cost_status", "cost_note"))
     of = op if owner is None else owner
     facts = rows.op(of)
     is_of_nodes = facts["shapes_from"] == SIZES_FROM

@@ -126,7 +126,11 @@ class _Some:
 
     def row(self, at: int) -> dict[str, Any]:
         """Return a row as plain values."""
-        found: dict[str, Any] = self.rows([at]).to_pylist()[0]
+        return self._plain[int(np.searchsorted(self.at, at))]
+
+    @cached_property
+    def _plain(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.table.to_pylist()
         return found
 
 

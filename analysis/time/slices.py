@@ -147,4 +147,5 @@ def _begins(track: Int, start: Int, length: Int, size: int) -> Bool:
     """Return which activities are not merged with the one before; times count from the window's."""
     unit, apart = start // size, length >= size
     same = (track[1:] == track[:-1]) & (unit[1:] == unit[:-1]) & ~apart[1:] & ~apart[:-1]
-    return np.r_[True, ~same]
+    found: Bool = np.r_[True, ~same]
+    return found

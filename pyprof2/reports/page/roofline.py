@@ -94,11 +94,10 @@ def notes_of(roofline: Mapping[str, Any]) -> Iterator[str]:
 
 def _longest(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the longest row of each rank and signature; of helpers one only if all help."""
-    rows = rows[["rank", "signature", "kernel_id", "dur_ns", "bound"]].astype({"signature": "str"})
-    order = rows.assign(unbound=rows["bound"].isna()).sort_values(
-        ["unbound", "dur_ns"], ascending=[True, False], kind="stable"
-    )
-    return order.drop_duplicates(["rank", "signature"]).set_index(["rank", "signature"])
+    group = rows.groupby(["rank", "signature"], observed=True, sort=False).ngroup().to_numpy()
+    order = np.lexsort((-rows["dur_ns"].to_numpy(), rows["bound"].isna(), group))
+    first = order[np.flatnonzero(np.diff(group[order], prepend=-1))]
+    return rows.iloc[first].astype({"signature": "str"}).set_index(["rank", "signature"])
 
 
 def _explained(run: Run, asked: pd.DataFrame) -> dict[int, str]:

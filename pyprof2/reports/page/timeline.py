@@ -198,7 +198,7 @@ def _tracks(
     rows: pd.DataFrame, window: dict[str, Any], room: int, kind: str
 ) -> Iterator[dict[str, Any]]:
     """Give the tracks of a kind, those with the most time."""
-    codes, names = np.zeros(len(rows), np.int64), [None]
+    codes, names = np.zeros(len(rows), np.int64), pd.Index([None])
     if kind != "idle":
         codes, names = pd.factorize(rows["track"], sort=True, use_na_sentinel=False)
     most = MOST_THREADS if kind == "host" else MOST_TRACKS
