@@ -263,7 +263,7 @@ print(held("VmHWM:") - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in Linux's way")
-@pytest.mark.kept("compiled-a text", "pure-a ring", "compiled-a number")
+@pytest.mark.kept("compiled-a text", "pure-a text", "pure-a ring", "compiled-a number")
 @pytest.mark.parametrize(
     ("sizes", "kind", "says"),
     [
