@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -293,10 +294,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=3, only_rerun=_NSYS_FAILED))
         is_slow = any(map(item.get_closest_marker, ("pages", "minutes")))
         is_for_every_run = item.path.as_posix().endswith(_EVERY_RUN)
-        kept = item.get_closest_marker("kept")
-        is_left_out = kept is not None and item.callspec.id not in kept.args  # type: ignore[attr-defined]
-        if is_left_out or item.get_closest_marker("alone") or (is_slow and not is_for_every_run):
+        if item.get_closest_marker("alone") or (is_slow and not is_for_every_run):
             item.add_marker(pytest.mark.release)
+    _leave_out(items)
+
+
+def _leave_out(items: list[pytest.Item]) -> None:
+    """Mark `release` what has none of the parameters that its mark `kept` names."""
+    left_out: defaultdict[Callable[..., object], list[bool]] = defaultdict(list)
+    for item in items:
+        kept = item.get_closest_marker("kept")
+        if isinstance(item, pytest.Function) and kept is not None:
+            left_out[item.function].append(item.callspec.id not in kept.args)
+            if left_out[item.function][-1]:
+                item.add_marker(pytest.mark.release)
+    for function, each in left_out.items():
+        if len(each) > 1 and all(each):
+            msg = f"{function.__name__}: no parameters are called as in `kept`"
+            raise pytest.UsageError(msg)
 
 
 def pytest_collection_finish() -> None:

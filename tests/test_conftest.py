@@ -154,6 +154,15 @@ def test_fuzzing_keeps_what_it_finds_where_the_tests_find_it(
     assert again[0] == numbers[-1]
 
 
+KEPT: Final = """
+import pytest
+
+@pytest.mark.kept("{}")
+@pytest.mark.parametrize("name", "abc")
+def test_each(name): pass
+"""
+
+
 def test_what_is_slow_is_for_releases_but_where_every_run_needs_it(
     pytester: pytest.Pytester,
 ) -> None:
@@ -166,14 +175,28 @@ def test_what_is_slow_is_for_releases_but_where_every_run_needs_it(
         test_a=marked.format("minutes", "slow"),
         test_b=marked.format("alone", "measures"),
         test_c="def test_quick(): pass\n",
+        test_d=KEPT.format("b"),
     )
     options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-v", "-m")
 
     found = [
         re.findall(
-            r"::(test_\w+) PASSED", pytester.runpytest_subprocess(*options, which).stdout.str()
+            r"::(test_\S+) PASSED", pytester.runpytest_subprocess(*options, which).stdout.str()
         )
         for which in ("not (minutes or release)", "minutes and not release", "release")
     ]
 
-    assert found == [["test_quick"], ["test_demo"], ["test_slow", "test_measures"]]
+    assert found == [
+        ["test_quick", "test_each[b]"], ["test_demo"],
+        ["test_slow", "test_measures", "test_each[a]", "test_each[c]"],
+    ]  # fmt: skip
+
+
+def test_a_parameter_that_is_kept_has_to_be_there(pytester: pytest.Pytester) -> None:
+    shutil.copy(CONFTEST, pytester.path)
+    pytester.makepyfile(KEPT.format("d"))
+
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*test_each: no parameters are called as in `kept`*")

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.hardware.verdict import sizes_of
 from pyprof2.columns import combine_keys, groups_of, text_array
 from pyprof2.recording import code_column, has_text, int_column, summed
 
@@ -72,8 +73,7 @@ def _is_true(column: pa.ChunkedArray) -> Bool:
 
 
 def _reason(dtype: str, params: str, device_type: str, as_it_is: str) -> str:
-    parts = (part.partition("=") for part in params.split(","))
-    sizes = {name: int(value) for name, _, value in parts if value.isdecimal()}
+    sizes = sizes_of(params)
     if 1 in (sizes.get("M"), sizes.get("N")) and "window" not in params:
         return VECTOR
     if not as_it_is:

@@ -245,14 +245,14 @@ def _verdict(
     # The work of the kernels of a whole graph is not known.
     of = None if _WHOLE_GRAPH.match(kernel or "") else category
     could, could_half = (
-        eligible(of, of_dtype, _sizes(params or ""), capability, kind)
+        eligible(of, of_dtype, sizes_of(params or ""), capability, kind)
         for of_dtype in (dtype, "f16")
     )
     return found.tensor_core, could, could_half, found.evidence
 
 
 @cache
-def _sizes(params: str) -> dict[str, int]:
+def sizes_of(params: str) -> dict[str, int]:
     """Return the whole numbers in `M=512,N=1024`."""
     parts = (part.partition("=") for part in params.split(","))
     return {name: int(value) for name, _, value in parts if value.isdecimal() and len(value) < 19}

@@ -14,7 +14,7 @@ from pyprof2.analysis.memory.curves import NO_NUMBER, START
 from pyprof2.analysis.memory.tags import exact
 from pyprof2.columns import as_pandas, lookup, text_array
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import TEXT, Column
+from pyprof2.tables import real, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,21 +44,21 @@ _UNCOUNTED: Final = _FOREVER + 1
 """The end of what stays for ever, and is of an unknown number of blocks."""
 
 ROW_COLUMNS: Final = (
-    Column("rank", pa.int64(), "Process in the job.", nullable=False),
-    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
-    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-    Column("category", TEXT, "What it is for; `several` where blocks of the row differ."),
-    Column("certainty", TEXT, "`exact`, `inferred` or `none`: the least of the row's blocks."),
-    Column("layer", TEXT, "Layer that allocated it; in backward that of the forward op."),
-    Column("line", TEXT, "`path:line` that allocated it; in backward that of the forward op."),
-    Column("op", TEXT, "Innermost op that allocated it."),
-    Column("phase", TEXT, "What the host was at when it was allocated."),
-    Column("released", TEXT, "The same when it was released."),
-    Column("step", TEXT, "The step in which it was allocated."),
-    Column("line_before", TEXT, "Of what was there before the recording: the line, if known."),
-    Column("bytes", pa.int64(), "What lives at the moment.", "B", nullable=False),
-    Column("blocks", pa.int64(), "Number of blocks; null where it is not known."),
-    Column("share_pct", pa.float64(), "Share of the sum of the rows of the device.", "%"),
+    whole("rank", "Process in the job.", nullable=False),
+    text("device_type", "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    whole("device", "Ordinal of the device; null for the CPU."),
+    text("category", "What it is for; `several` where blocks of the row differ."),
+    text("certainty", "`exact`, `inferred` or `none`: the least of the row's blocks."),
+    text("layer", "Layer that allocated it; in backward that of the forward op."),
+    text("line", "`path:line` that allocated it; in backward that of the forward op."),
+    text("op", "Innermost op that allocated it."),
+    text("phase", "What the host was at when it was allocated."),
+    text("released", "The same when it was released."),
+    text("step", "The step in which it was allocated."),
+    text("line_before", "Of what was there before the recording: the line, if known."),
+    whole("bytes", "What lives at the moment.", "B", nullable=False),
+    whole("blocks", "Number of blocks; null where it is not known."),
+    real("share_pct", "Share of the sum of the rows of the device.", "%"),
 )
 """The columns of what is summed; of the axes only those that were asked for."""
 
@@ -292,6 +292,6 @@ def _common_category(rows: pd.DataFrame, axes: list[str]) -> list[str]:
     by = rows.assign(_text=rows["category"].astype(object)).groupby(axes, observed=True, sort=True)
     found = by["_text"].agg(["nunique", "first"])
     return [
-        text if count == 1 else "several"
-        for count, text in zip(found["nunique"], found["first"], strict=True)
+        step if count == 1 else "several"
+        for count, step in zip(found["nunique"], found["first"], strict=True)
     ]

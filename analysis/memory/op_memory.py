@@ -15,37 +15,37 @@ import pyarrow as pa
 from pyprof2.analysis.intervals import Nest, add_to_parents, levels_of, same_again
 from pyprof2.columns import as_pandas, combine_keys, lookup, sum_at, text_array
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import TEXT, Column
+from pyprof2.tables import text, whole
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.memory.curves import MemoryCurve
 
 _DEVICE: Final = (
-    Column("rank", pa.int64(), "Process in the job.", nullable=False),
-    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`."),
-    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
+    whole("rank", "Process in the job.", nullable=False),
+    text("device_type", "`cuda`, `hip`, `xpu` or `cpu`."),
+    whole("device", "Ordinal of the device; null for the CPU."),
 )
 EVENT_COLUMNS: Final = (
     *_DEVICE,
-    Column("op", TEXT, "Innermost op that allocated it; null: not known."),
-    Column("layer", TEXT, "Layer that allocated it."),
-    Column("source", TEXT, "`path:line` that allocated it."),
-    Column("bytes", pa.int64(), "Size.", "B"),
-    Column("allocated_ns", pa.int64(), "When; null: before the recording.", "ns"),
-    Column("released_ns", pa.int64(), "When; null: not in the recording.", "ns"),
-    Column("dur_ns", pa.int64(), "From one to the other.", "ns"),
+    text("op", "Innermost op that allocated it; null: not known."),
+    text("layer", "Layer that allocated it."),
+    text("source", "`path:line` that allocated it."),
+    whole("bytes", "Size.", "B"),
+    whole("allocated_ns", "When; null: before the recording.", "ns"),
+    whole("released_ns", "When; null: not in the recording.", "ns"),
+    whole("dur_ns", "From one to the other.", "ns"),
 )
 STATISTICS_COLUMNS: Final = (
     *_DEVICE,
-    Column("op", TEXT, "Name of the operator.", nullable=False),
-    Column("calls", pa.int64(), "Its calls that reach into the window.", nullable=False),
-    Column("increase_bytes", pa.int64(), "Allocated less released, with ops inside.", "B"),
-    Column("self_increase_bytes", pa.int64(), "The same of its own.", "B"),
-    Column("allocations", pa.int64(), "Number of allocations, with ops inside."),
-    Column("self_allocations", pa.int64(), "The same of its own."),
-    Column("allocation_bytes", pa.int64(), "Their sizes, with ops inside.", "B"),
-    Column("self_allocation_bytes", pa.int64(), "The same of its own.", "B"),
+    text("op", "Name of the operator.", nullable=False),
+    whole("calls", "Its calls that reach into the window.", nullable=False),
+    whole("increase_bytes", "Allocated less released, with ops inside.", "B"),
+    whole("self_increase_bytes", "The same of its own.", "B"),
+    whole("allocations", "Number of allocations, with ops inside."),
+    whole("self_allocations", "The same of its own."),
+    whole("allocation_bytes", "Their sizes, with ops inside.", "B"),
+    whole("self_allocation_bytes", "The same of its own.", "B"),
 )
 MEMORY_NEEDED: Final = ("time_ns", "pid", "tid", "device_type", "device", "bytes")
 OPS_NEEDED: Final = ("start_ns", "dur_ns", "pid", "tid", "op", "parent_op_id")

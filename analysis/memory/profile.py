@@ -15,7 +15,7 @@ from pyprof2.analysis.memory.live import ROW_COLUMNS
 from pyprof2.analysis.memory.retained import checkpoints, retained
 from pyprof2.analysis.memory.tags import tag_notes, tagged, weights_of
 from pyprof2.errors import UsageError
-from pyprof2.tables import TEXT, WEIGHTS, Column
+from pyprof2.tables import WEIGHTS, Column, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,49 +32,48 @@ MOMENTS: Final = ("peak", "end", "backward", "oom")
 """The peak; after the last event; the start of the backward with most alive; out of memory."""
 
 DEVICE_COLUMNS: Final = (
-    Column("rank", pa.int64(), "Process in the job.", nullable=False),
-    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
-    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-    Column("events", pa.int64(), "Allocations and releases.", nullable=False),
-    Column("base_bytes", pa.int64(), "Allocated before the first event; null: not known.", "B"),
-    Column("peak_over_base_bytes", pa.int64(), "The most above it.", "B", nullable=False),
-    Column("peak_allocated_bytes", pa.int64(), "The sum of both; null as the base is.", "B"),
-    Column(
-        "base_at_peak_bytes", pa.int64(), "What is left at the peak of what was there before.", "B"
+    whole("rank", "Process in the job.", nullable=False),
+    text("device_type", "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    whole("device", "Ordinal of the device; null for the CPU."),
+    whole("events", "Allocations and releases.", nullable=False),
+    whole("base_bytes", "Allocated before the first event; null: not known.", "B"),
+    whole("peak_over_base_bytes", "The most above it.", "B", nullable=False),
+    whole("peak_allocated_bytes", "The sum of both; null as the base is.", "B"),
+    whole(
+        "base_at_peak_bytes", "What is left at the peak of what was there before.", "B"
     ),
-    Column("peak_time_ns", pa.int64(), "When the peak is first reached.", "ns"),
-    Column("end_over_base_bytes", pa.int64(), "Above the base at the end.", "B", nullable=False),
-    Column("end_allocated_bytes", pa.int64(), "Allocated after the last event.", "B"),
-    Column(
+    whole("peak_time_ns", "When the peak is first reached.", "ns"),
+    whole("end_over_base_bytes", "Above the base at the end.", "B", nullable=False),
+    whole("end_allocated_bytes", "Allocated after the last event.", "B"),
+    whole(
         "peak_active_bytes",
-        pa.int64(),
         "The most that is allocated or still in use by another stream.",
-        "B",
+        "B"
     ),
-    Column("peak_reserved_bytes", pa.int64(), "The most that the allocator held, as seen.", "B"),
-    Column("reserved_at_peak_bytes", pa.int64(), "What it held at the peak.", "B"),
-    Column("reserved_bytes", pa.int64(), "What it holds at the end: the sum of four parts.", "B"),
-    Column("allocated_bytes", pa.int64(), "Of it allocated.", "B"),
-    Column("free_segments_bytes", pa.int64(), "Of it whole segments that are free.", "B"),
-    Column("fragmentation_bytes", pa.int64(), "Of it free inside segments that are used.", "B"),
-    Column("pending_bytes", pa.int64(), "Of it released, but in use by another stream.", "B"),
-    Column("rounding_bytes", pa.int64(), "Of what is allocated at the end, not asked for.", "B"),
-    Column(
-        "non_torch_bytes", pa.int64(),
+    whole("peak_reserved_bytes", "The most that the allocator held, as seen.", "B"),
+    whole("reserved_at_peak_bytes", "What it held at the peak.", "B"),
+    whole("reserved_bytes", "What it holds at the end: the sum of four parts.", "B"),
+    whole("allocated_bytes", "Of it allocated.", "B"),
+    whole("free_segments_bytes", "Of it whole segments that are free.", "B"),
+    whole("fragmentation_bytes", "Of it free inside segments that are used.", "B"),
+    whole("pending_bytes", "Of it released, but in use by another stream.", "B"),
+    whole("rounding_bytes", "Of what is allocated at the end, not asked for.", "B"),
+    whole(
+        "non_torch_bytes",
         "Used on the device at the end beside what the allocator of this process holds, such as "
         "CUDA's context, other libraries and processes; null: not recorded.",
-        "B",
+        "B"
     ),
 )  # fmt: skip
 """The columns of `MemoryProfile.devices`."""
 _KEYS: Final = ("rank", "device_type", "device")
 DIFFERENCE_COLUMNS: Final = (
     *(c for c in ROW_COLUMNS if c.name not in ("bytes", "blocks", "share_pct", "certainty")),
-    Column("a_bytes", pa.int64(), "What lives in A.", "B", nullable=False),
-    Column("b_bytes", pa.int64(), "What lives in B.", "B", nullable=False),
-    Column("difference_bytes", pa.int64(), "B less A.", "B", nullable=False),
-    Column("a_blocks", pa.int64(), "Number of blocks in A."),
-    Column("b_blocks", pa.int64(), "Number of blocks in B."),
+    whole("a_bytes", "What lives in A.", "B", nullable=False),
+    whole("b_bytes", "What lives in B.", "B", nullable=False),
+    whole("difference_bytes", "B less A.", "B", nullable=False),
+    whole("a_blocks", "Number of blocks in A."),
+    whole("b_blocks", "Number of blocks in B."),
 )
 
 

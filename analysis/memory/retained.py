@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pyprof2.analysis.chunked import RunningCodes
 from pyprof2.analysis.memory.curves import NO_NUMBER
 from pyprof2.columns import combine_keys, groups_of, sum_at
 from pyprof2.recording import has_text, int_column
-from pyprof2.tables import TEXT, Column
+from pyprof2.tables import text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
 
     from pyprof2.analysis.memory.tags import Tagged
 
@@ -28,21 +29,20 @@ OTHERWISE: Final = "(held otherwise)"
 INFERRED: Final = "(released in backward)"
 
 CHECKPOINT_COLUMNS: Final = (
-    Column("layer", TEXT, "The layer; `*` stands for the numbers of several alike."),
-    Column("line", TEXT, "`path:line` in it that allocates most of what is kept."),
-    Column("layers", pa.int64(), "How many layers that are.", nullable=False),
-    Column(
+    text("layer", "The layer; `*` stands for the numbers of several alike."),
+    text("line", "`path:line` in it that allocates most of what is kept."),
+    whole("layers", "How many layers that are.", nullable=False),
+    whole(
         "frees_bytes",
-        pa.int64(),
         "Kept for backward in them, less what each returns: that is needed by what follows.",
         "B",
-        nullable=False,
+        nullable=False
     ),
-    Column(
-        "again_bytes", pa.int64(), "The largest of them: so much comes back while it runs again.",
-        "B", nullable=False,
+    whole(
+        "again_bytes", "The largest of them: so much comes back while it runs again.",
+        "B", nullable=False
     ),
-    Column("recompute_ns", pa.int64(), "Time of their forward in a step; null: not known.", "ns"),
+    whole("recompute_ns", "Time of their forward in a step; null: not known.", "ns"),
 )  # fmt: skip
 """The columns of `checkpoints`."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from pyprof2.analysis.memory.curves import NO_NUMBER
 from pyprof2.analysis.memory.live import phases_and_steps
 from pyprof2.recording import int_column
-from pyprof2.tables import TEXT, Column
+from pyprof2.tables import text, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,28 +18,28 @@ if TYPE_CHECKING:
     from pyprof2.analysis.memory.curves import MemoryCurve
 
 TIMELINE_COLUMNS: Final = (
-    Column("rank", pa.int64(), "Process in the job.", nullable=False),
-    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
-    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-    Column("event", pa.int64(), "Number of the event on its device.", nullable=False),
-    Column("time_ns", pa.int64(), "When it was; null: not recorded.", "ns"),
-    Column("step", pa.int64(), "The step that it was in."),
-    Column("phase", TEXT, "What the host was at."),
-    Column("change_bytes", pa.int64(), "Size; negative for a release.", "B", nullable=False),
-    Column("over_base_bytes", pa.int64(), "Above the base, after it.", "B", nullable=False),
-    Column("allocated_bytes", pa.int64(), "Allocated after it; null where the base is.", "B"),
+    whole("rank", "Process in the job.", nullable=False),
+    text("device_type", "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    whole("device", "Ordinal of the device; null for the CPU."),
+    whole("event", "Number of the event on its device.", nullable=False),
+    whole("time_ns", "When it was; null: not recorded.", "ns"),
+    whole("step", "The step that it was in."),
+    text("phase", "What the host was at."),
+    whole("change_bytes", "Size; negative for a release.", "B", nullable=False),
+    whole("over_base_bytes", "Above the base, after it.", "B", nullable=False),
+    whole("allocated_bytes", "Allocated after it; null where the base is.", "B"),
 )
 """The columns of `timeline`; one more for each category, its bytes after the event."""
 GROWTH_COLUMNS: Final = (
-    Column("rank", pa.int64(), "Process in the job.", nullable=False),
-    Column("device_type", TEXT, "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
-    Column("device", pa.int64(), "Ordinal of the device; null for the CPU."),
-    Column("line", TEXT, "`path:line` that allocates it."),
-    Column("layer", TEXT, "Layer that allocates it."),
-    Column("op", TEXT, "Innermost op that allocates it."),
-    Column("steps", pa.int64(), "Steps that were looked at.", nullable=False),
-    Column("bytes_per_step", pa.int64(), "The least that any of them left alive.", "B"),
-    Column("bytes", pa.int64(), "What they left together.", "B"),
+    whole("rank", "Process in the job.", nullable=False),
+    text("device_type", "`cuda`, `hip`, `xpu` or `cpu`.", nullable=False),
+    whole("device", "Ordinal of the device; null for the CPU."),
+    text("line", "`path:line` that allocates it."),
+    text("layer", "Layer that allocates it."),
+    text("op", "Innermost op that allocates it."),
+    whole("steps", "Steps that were looked at.", nullable=False),
+    whole("bytes_per_step", "The least that any of them left alive.", "B"),
+    whole("bytes", "What they left together.", "B"),
 )
 _FEWEST: Final = 2
 

@@ -26,7 +26,7 @@ from pyprof2.analysis.time.line_tree import (
 from pyprof2.analysis.time.step_times import TimedStep, outlier_steps, timed_steps
 from pyprof2.columns import sum_at
 from pyprof2.errors import UsageError
-from pyprof2.tables import Column
+from pyprof2.tables import Column, real, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,35 +44,35 @@ _OF_DEVICE: Final = ("tensor_core_ns", "tensor_core_known_ns", "overlap_ns", "id
 
 
 def _time(name: str, meaning: str) -> Column:
-    return Column(name, pa.int64(), meaning, "ns")
+    return whole(name, meaning, "ns")
 
 
 COLUMNS: Final = (
-    Column("node_id", pa.int64(), "Number of the node; a parent comes before its children."),
-    Column("parent_id", pa.int64(), "The node above; null: none."),
-    Column("depth", pa.int64(), "Number of nodes on the way to it, itself included."),
+    whole("node_id", "Number of the node; a parent comes before its children."),
+    whole("parent_id", "The node above; null: none."),
+    whole("depth", "Number of nodes on the way to it, itself included."),
     Column("kind", pa.string(), "`thread`, `file`, `line`, `op` or `rest`, a remainder."),
     Column("name", pa.string(), "The thread, file, `path:line`, op or remainder."),
     Column("module", pa.string(), "What the layers below have in common; `*` for numbers."),
     _time("time_ns", "Time in all of the steps, with what is below."),
     _time("own_ns", "Of it what is in no other row: own times add up to the whole."),
-    Column("share_pct", pa.float64(), "Share of the steps' time; null on other threads.", "%"),
-    Column("median_ns", pa.float64(), "Median over steps.", "ns"),
+    real("share_pct", "Share of the steps' time; null on other threads.", "%"),
+    real("median_ns", "Median over steps.", "ns"),
     _time("min_ns", "Least of a step."),
     _time("max_ns", "Most of a step."),
     *(_time(f"{phase}_ns", f"Of the time that in {phase}.") for phase in PHASES),
-    Column("calls", pa.int64(), "Ops of forward that lines here called, in all of the steps."),
-    Column("recompute_calls", pa.int64(), "Those that checkpointing ran again."),
-    Column("count", pa.int64(), "Kernels and copies; on the host ops."),
-    Column("flops", pa.int64(), "FLOPs that are known; null: of none.", "FLOP"),
-    Column("bytes", pa.int64(), "Bytes that are known; null: of none.", "B"),
-    Column("costed_pct", pa.float64(), "Share of the time of which FLOPs are known.", "%"),
+    whole("calls", "Ops of forward that lines here called, in all of the steps."),
+    whole("recompute_calls", "Those that checkpointing ran again."),
+    whole("count", "Kernels and copies; on the host ops."),
+    whole("flops", "FLOPs that are known; null: of none.", "FLOP"),
+    whole("bytes", "Bytes that are known; null: of none.", "B"),
+    real("costed_pct", "Share of the time of which FLOPs are known.", "%"),
     _time("tensor_core_ns", "Time on Tensor Cores; null without a verdict, and on the host."),
-    Column("tensor_core_pct", pa.float64(), "Of the time with a verdict.", "%"),
+    real("tensor_core_pct", "Of the time with a verdict.", "%"),
     _time("overlap_ns", "Of the time that beside work which began earlier."),
     _time("idle_caused_ns", "Idle time of devices while the host was here; no part of the time."),
     _time("overall_ns", "Of a line: its time wherever it is called from, recursion once."),
-    Column("overall_calls", pa.int64(), "Of a line: its calls wherever it is called from."),
+    whole("overall_calls", "Of a line: its calls wherever it is called from."),
 )
 """Columns of `line_profile`, a row for each node."""
 
@@ -447,5 +447,5 @@ def _is(values: pd.Series, word: str) -> Bool:
     return found
 
 
-def _percent(part: Int, whole: Int) -> pd.Series:
-    return pd.Series(100 * part / np.where(whole > 0, whole, 1)).where(whole > 0)
+def _percent(part: Int, total: Int) -> pd.Series:
+    return pd.Series(100 * part / np.where(total > 0, total, 1)).where(total > 0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.axes import OWNED, SEPARATOR, check_known_once, shared_text, split_owners
 from pyprof2.errors import UsageError
-from pyprof2.tables import Column
+from pyprof2.tables import Column, real, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,42 +46,35 @@ UNSTORED: Final = ("span", "tensor_core", "stack", "grid", "block", "registers",
 """The axes that table `sums` leaves out, and which no note proposes."""
 
 SUMMARY_COLUMNS: Final = (
-    Column("count", pa.int64(), "Kernels and copies; without a GPU: op calls.", nullable=False),
-    Column("op_calls", pa.int64(), "Op calls that they belong to, each once.", nullable=False),
-    Column("time_ns", pa.int64(), "Sum of `dur_ns`.", "ns", nullable=False),
-    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
-    Column("mean_ns", pa.float64(), "Time over count.", "ns"),
-    Column("min_ns", pa.int64(), "Shortest `dur_ns`.", "ns"),
-    Column("max_ns", pa.int64(), "Longest `dur_ns`.", "ns"),
-    Column("flops", pa.int64(), "Sum of the known FLOPs; null where none is known.", "FLOP"),
-    Column("bytes", pa.int64(), "Sum of the known bytes; null where none is known.", "B"),
-    Column("tflops", pa.float64(), "FLOPs over the time of rows that know them.", "TFLOP/s"),
-    Column("gbps", pa.float64(), "Bytes over the time of rows that know them.", "GB/s"),
-    Column("intensity", pa.float64(), "FLOPs per byte, of rows that know both.", "FLOP/B"),
-    Column("roofline_pct", pa.float64(), "Least possible time over time, where known.", "%"),
-    Column(
+    whole("count", "Kernels and copies; without a GPU: op calls.", nullable=False),
+    whole("op_calls", "Op calls that they belong to, each once.", nullable=False),
+    whole("time_ns", "Sum of `dur_ns`.", "ns", nullable=False),
+    real("share_pct", "Share of the time of the selection.", "%"),
+    real("mean_ns", "Time over count.", "ns"),
+    whole("min_ns", "Shortest `dur_ns`.", "ns"),
+    whole("max_ns", "Longest `dur_ns`.", "ns"),
+    whole("flops", "Sum of the known FLOPs; null where none is known.", "FLOP"),
+    whole("bytes", "Sum of the known bytes; null where none is known.", "B"),
+    real("tflops", "FLOPs over the time of rows that know them.", "TFLOP/s"),
+    real("gbps", "Bytes over the time of rows that know them.", "GB/s"),
+    real("intensity", "FLOPs per byte, of rows that know both.", "FLOP/B"),
+    real("roofline_pct", "Least possible time over time, where known.", "%"),
+    real(
         "tensor_core_pct",
-        pa.float64(),
         "Time of kernels on Tensor Cores over the time of those with a verdict, yes or no.",
         "%",
     ),
-    Column("costed_pct", pa.float64(), "Share of the time whose counts are known.", "%"),
+    real("costed_pct", "Share of the time whose counts are known.", "%"),
 )
 """Columns of `summarize` after the key columns."""
 
 MORE_COLUMNS: Final = (
-    Column(
+    whole(
         "tensor_core_missed_ns",
-        pa.int64(),
         "Time of kernels that could have used Tensor Cores and did not.",
         "ns",
     ),
-    Column(
-        "tensor_core_missed_pct",
-        pa.float64(),
-        "That time over the time of all kernels that could have.",
-        "%",
-    ),
+    real("tensor_core_missed_pct", "That time over the time of all kernels that could have.", "%"),
     Column(
         "tensor_core_missed",
         pa.string(),
@@ -96,15 +89,11 @@ MORE_COLUMNS: Final = (
 """Columns of `summarize` after those if it is asked for more."""
 
 OF_OWNERS: Final = (
-    Column(
-        "alone_ns",
-        pa.int64(),
-        "Time of the kernels of this one alone; null where the row is of several.",
-        "ns",
+    whole(
+        "alone_ns", "Time of the kernels of this one alone; null where the row is of several.", "ns"
     ),
-    Column(
+    whole(
         "shared_ns",
-        pa.int64(),
         "Time of the kernels that do the work of this one and of others, whole: it does not add "
         "up.",
         "ns",
@@ -113,9 +102,8 @@ OF_OWNERS: Final = (
 """Columns of sums along axis `op`, `layer` or `source` alone, where kernels have several."""
 
 
-SHARE: Final = Column(
+SHARE: Final = whole(
     "share_ns",
-    pa.int64(),
     "That of `alone_ns`, and of each kernel of several a part by the bytes of what it does for "
     "this one: a convention, as no rule says what a line costs in a fused kernel. It adds up.",
     "ns",
@@ -123,31 +111,28 @@ SHARE: Final = Column(
 """Column beside `OF_OWNERS`, made on request."""
 
 MEANS: Final = (
-    Column("blocks_per_sm", pa.float64(), "Mean of the kernels, weighted with their time."),
-    Column("occupancy_pct", pa.float64(), "Mean of the kernels, weighted with their time.", "%"),
-    Column("registers", pa.float64(), "Mean per thread, weighted with the kernels' time."),
-    Column("shared_bytes", pa.float64(), "Mean per block, weighted with the kernels' time.", "B"),
+    real("blocks_per_sm", "Mean of the kernels, weighted with their time."),
+    real("occupancy_pct", "Mean of the kernels, weighted with their time.", "%"),
+    real("registers", "Mean per thread, weighted with the kernels' time."),
+    real("shared_bytes", "Mean per block, weighted with the kernels' time.", "B"),
 )
 """Columns of `summarize` by request: means over the kernels of which it is known."""
 
 OF_CALLS: Final = (
-    Column("calls", pa.int64(), "Op calls, with and without work of a device."),
-    Column(
+    whole("calls", "Op calls, with and without work of a device."),
+    whole(
         "host_self_ns",
-        pa.int64(),
         "Time of the calls less that of the ops directly inside and of launches.",
         "ns",
     ),
-    Column("host_total_ns", pa.int64(), "Time of the calls on the host.", "ns"),
-    Column(
+    whole("host_total_ns", "Time of the calls on the host.", "ns"),
+    whole(
         "device_total_ns",
-        pa.int64(),
         "Time of the kernels and copies of the calls and of the ops inside of them.",
         "ns",
     ),
-    Column(
+    real(
         "tensor_core_total_pct",
-        pa.float64(),
         "As `tensor_core_pct`, of the calls and of the ops inside of them.",
         "%",
     ),
@@ -162,26 +147,21 @@ OF_CALLS: Final = (
 which so have rows of their own."""
 
 OF_MODULES: Final = (
-    Column("occurrences", pa.int64(), "Calls of the module in forward."),
-    Column("operators", pa.int64(), "Ops directly inside of these calls."),
-    Column(
+    whole("occurrences", "Calls of the module in forward."),
+    whole("operators", "Ops directly inside of these calls."),
+    whole(
         "host_self_ns",
-        pa.int64(),
         "Time of the module's calls less that of the ops and modules directly inside.",
         "ns",
     ),
-    Column("host_total_ns", pa.int64(), "Time of the module's calls on the host.", "ns"),
-    Column(
+    whole("host_total_ns", "Time of the module's calls on the host.", "ns"),
+    whole(
         "device_self_ns",
-        pa.int64(),
         "Time of the kernels and copies of the ops directly inside of the calls.",
         "ns",
     ),
-    Column(
-        "device_total_ns",
-        pa.int64(),
-        "Time of the kernels and copies of all ops inside of the calls.",
-        "ns",
+    whole(
+        "device_total_ns", "Time of the kernels and copies of all ops inside of the calls.", "ns"
     ),
 )
 """Columns of modules along axis `layer` alone, made on request."""

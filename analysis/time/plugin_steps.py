@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyprof2.analysis.intervals import merged, time_within
 from pyprof2.columns import lookup, short
 from pyprof2.recording import code_column, has_text, int_column
-from pyprof2.tables import Column
+from pyprof2.tables import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,22 +38,21 @@ NEEDED: Final = {
 """The columns of each table that this reads."""
 
 COLUMNS: Final = (
-    Column("rank", pa.int64(), "Process in the job.", nullable=False),
-    Column("step", pa.int64(), "Number of the step; null: there are none, it is the whole."),
-    Column("kernel_ns", pa.int64(), "A kernel runs that is no collective's.", "ns"),
-    Column("memcpy_ns", pa.int64(), "Else a memcpy.", "ns"),
-    Column("memset_ns", pa.int64(), "Else a memset.", "ns"),
-    Column(
+    whole("rank", "Process in the job.", nullable=False),
+    whole("step", "Number of the step; null: there are none, it is the whole."),
+    whole("kernel_ns", "A kernel runs that is no collective's.", "ns"),
+    whole("memcpy_ns", "Else a memcpy.", "ns"),
+    whole("memset_ns", "Else a memset.", "ns"),
+    whole(
         "communication_ns",
-        pa.int64(),
         "Else a collective on the host, or a kernel of which it is the innermost op.",
         "ns",
     ),
-    Column("runtime_ns", pa.int64(), "Else a call of the GPU runtime or driver.", "ns"),
-    Column("dataloader_ns", pa.int64(), "Else data loading.", "ns"),
-    Column("cpu_exec_ns", pa.int64(), "Else an op or range on the host.", "ns"),
-    Column("other_ns", pa.int64(), "Else.", "ns"),
-    Column("total_ns", pa.int64(), "Length of the step.", "ns"),
+    whole("runtime_ns", "Else a call of the GPU runtime or driver.", "ns"),
+    whole("dataloader_ns", "Else data loading.", "ns"),
+    whole("cpu_exec_ns", "Else an op or range on the host.", "ns"),
+    whole("other_ns", "Else.", "ns"),
+    whole("total_ns", "Length of the step.", "ns"),
 )
 
 _COLLECTIVE: Final = re.compile(

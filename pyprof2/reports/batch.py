@@ -29,7 +29,7 @@ from pyprof2.analysis.summaries.batch.savings import (
 )
 from pyprof2.reports import cells, files
 from pyprof2.reports.table import drawn
-from pyprof2.tables import Column
+from pyprof2.tables import Column, real, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.batch.savings import Shortage
 
 BATCH_COLUMNS: Final = (
-    Column("batch_size", pa.int64(), "Samples in a step.", nullable=False),
+    whole("batch_size", "Samples in a step.", nullable=False),
     Column(
         "measure",
         pa.string(),
@@ -47,9 +47,9 @@ BATCH_COLUMNS: Final = (
         "samples per second; `memory_bytes`, the most that is allocated.",
         nullable=False,
     ),
-    Column("value", pa.float64(), "The answer; null: not known."),
-    Column("lo", pa.float64(), "The least that it may be; measured: the least of the steps."),
-    Column("hi", pa.float64(), "The most that it may be; measured: the most of the steps."),
+    real("value", "The answer; null: not known."),
+    real("lo", "The least that it may be; measured: the least of the steps."),
+    real("hi", "The most that it may be; measured: the most of the steps."),
     Column(
         "status",
         pa.string(),

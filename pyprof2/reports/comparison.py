@@ -15,7 +15,7 @@ from pyprof2.api.comparison import main_dtypes
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells, files
 from pyprof2.reports.table import drawn
-from pyprof2.tables import Column
+from pyprof2.tables import Column, real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,10 +39,10 @@ _OF_RANK: Final = (
 
 TERM_COLUMNS: Final = (
     Column("term", pa.string(), "What the part of the difference comes from."),
-    Column("delta_ns", pa.float64(), "The part, per step: more is slower.", "ns"),
-    Column("delta_pct", pa.float64(), "The part, of the step before.", "%"),
-    Column("lo_ns", pa.float64(), "Two standard errors less.", "ns"),
-    Column("hi_ns", pa.float64(), "Two standard errors more.", "ns"),
+    real("delta_ns", "The part, per step: more is slower.", "ns"),
+    real("delta_pct", "The part, of the step before.", "%"),
+    real("lo_ns", "Two standard errors less.", "ns"),
+    real("hi_ns", "Two standard errors more.", "ns"),
     Column(
         "verdict",
         pa.string(),

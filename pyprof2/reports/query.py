@@ -6,8 +6,6 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
@@ -23,7 +21,7 @@ from pyprof2.analysis.summaries.profile_columns import (
 from pyprof2.errors import UsageError
 from pyprof2.reports import cells
 from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
-from pyprof2.tables import PROFILE_COLUMNS, Column
+from pyprof2.tables import PROFILE_COLUMNS, real
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +33,8 @@ KERNEL: Final = ("kernel",)
 """The axis with a row for each kernel."""
 
 SHARE_COLUMNS: Final = (
-    Column("dur_us", pa.float64(), "End minus start.", "us"),
-    Column("share_pct", pa.float64(), "Share of the time of the selection.", "%"),
+    real("dur_us", "End minus start.", "us"),
+    real("share_pct", "Share of the time of the selection.", "%"),
 )
 """Columns of the kernel axis that only `table` shows unasked."""
 

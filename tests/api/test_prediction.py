@@ -14,7 +14,6 @@ import pyprof2
 from pyprof2.analysis.hardware.devices import DEVICES, find_device
 from pyprof2.api.prediction import COLUMNS_SHOWN, PredictedStep, Question, cheapest
 from pyprof2.errors import UsageError
-from tests.conftest import SHARED_TRACES
 from tests.kineto_events import kernel, launch, load_events, op, step
 from tests.training_trace import training_trace, write_ranks
 
@@ -73,10 +72,8 @@ def test_the_recorded_device_takes_what_was_recorded(training: Run, job: Run) ->
             assert run.predict("H100 SXM", step=number)["step_ms"].tolist() == [took / 1e6]
 
 
-@pytest.mark.real_trace
-@pytest.mark.parametrize("path", SHARED_TRACES["Kineto"], ids=lambda path: path.name[:-8])
-def test_every_real_recording_is_predicted_for_itself_to_the_ns(path: Path) -> None:
-    run = pyprof2.load(path)
+def test_every_real_recording_is_predicted_for_itself_to_the_ns(kineto_trace: Path) -> None:
+    run = pyprof2.load(kineto_trace)
     prediction = PredictedStep(run)
     source = prediction.source
     if source is None:

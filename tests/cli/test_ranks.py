@@ -74,6 +74,7 @@ def test_recordings_of_all_ranks_are_read_together(
 CLOSE = "No rank is slow: none takes longer than the others by more than 0.1 % of a step"
 
 
+@pytest.mark.kept("one of two", "three of four", "one of four", "hidden")
 @pytest.mark.parametrize(
     ("job", "chosen", "said"),
     [

@@ -95,6 +95,7 @@ def test_recursion_counts_once() -> None:
     assert total(nodes, 8, 9) is None
 
 
+@pytest.mark.kept("kineto/tl_resnet_ckpt_mi300.json.gz")
 @pytest.mark.parametrize(
     "name", ["kineto/tl_resnet_ckpt_mi300.json.gz", "kineto/tl_qwen_mi300.json.gz"]
 )

@@ -263,6 +263,7 @@ print(held("VmHWM:") - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in Linux's way")
+@pytest.mark.kept("compiled-a text", "pure-a text", "pure-a ring", "compiled-a number")
 @pytest.mark.parametrize(
     ("sizes", "kind", "says"),
     [
@@ -270,6 +271,7 @@ print(held("VmHWM:") - before)
         ([30 << 20] * 5, "text", "x.sqlite: a damaged SQLite file, larger inside than outside; "),
         ([120 << 20] * 2, "int", "2"),
     ],
+    ids=["a text", "a ring", "a number"],
 )
 def test_a_text_that_is_larger_than_its_file_is_not_read(
     tmp_path: Path, sizes: list[int], kind: str, says: str

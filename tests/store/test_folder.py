@@ -33,11 +33,18 @@ from pyprof2.tables import KERNELS, SCHEMA_VERSION, TABLES
 from tests.kineto_events import kernel, launched, op, trace
 
 
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parsed")
+    parse(trace(folder, op("a", 0, 9), launched(1, 1, at=20, dur=5)), folder / "s.pyprof2")
+    return folder
+
+
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(parsed: Path, tmp_path: Path) -> Path:
     """A store of one kernel, with nothing beside it but its trace."""
-    source = trace(tmp_path, op("a", 0, 9), launched(1, 1, at=20, dur=5))
-    return parse(source, tmp_path / "s.pyprof2")
+    shutil.copytree(parsed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "s.pyprof2"
 
 
 def beside(path: Path) -> list[str]:

@@ -95,6 +95,7 @@ def test_real_recordings(shared_trace: Callable[[str], Path], trace: str, device
     assert row[names].tolist() == pytest.approx(list(WANTED[trace, device]), abs=5e-5)
 
 
+@pytest.mark.kept("hta_diff_control_a100-wanted0")
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

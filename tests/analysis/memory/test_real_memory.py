@@ -11,6 +11,7 @@ import pytest
 import pyprof2
 from pyprof2.analysis.memory.live import AXES
 from tests.analysis.memory.slow_memory import read_kineto, snapshot_lines
+from tests.conftest import of_each_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,7 @@ def test_base_and_peak_grow_with_the_batch(
     assert (found["base_bytes"], found["peak_allocated_bytes"]) == (base, peak)
 
 
-@pytest.mark.parametrize("name", [*_KINETO, "rn50_v100_w0"])
+@pytest.mark.parametrize("name", of_each_kind([*_KINETO, "rn50_v100_w0"]))
 def test_a_reader_that_goes_event_by_event_says_the_same(
     name: str, shared_trace: Callable[[str], Path]
 ) -> None:
@@ -102,7 +103,9 @@ def test_a_reader_that_goes_event_by_event_says_the_same(
 
 
 @pytest.mark.parametrize("at", ["peak", "end", "backward"])
-@pytest.mark.parametrize("name", ["rn50_v100_w0", "hta_df_index_v100_ddp", "tl_norm_mi300"])
+@pytest.mark.parametrize(
+    "name", of_each_kind(["rn50_v100_w0", "hta_df_index_v100_ddp", "tl_norm_mi300"])
+)
 def test_rows_add_up_to_the_moment_to_the_byte_for_every_axis(
     name: str, at: str, shared_trace: Callable[[str], Path]
 ) -> None:

@@ -117,6 +117,7 @@ def _part_of(running: set[str]) -> str | None:
     return {"comm": "comm_exposed", "copy": "copies"}.get(next(iter(running), ""))
 
 
+@pytest.mark.kept("rn50_v100_w0", "hta_df_index_v100_ddp")
 @pytest.mark.parametrize(
     "name",
     ["rn50_v100_w0", "tl_owlv2_h100", "hta_df_index_v100_ddp", "hta_diff_control_a100"],
