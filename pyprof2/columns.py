@@ -142,7 +142,7 @@ def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     least = int(column.min()) if len(column) else 0
     span = int(column.max()) - least + 1 if len(column) else 0
     if not 0 < span <= _CLOSE * len(column):
-        # Of few values the rows need no order.
+        # The rows of few values need no order.
         sample = column[:: max(1, len(column) // _SAMPLE)]
         if 2 * len(set(sample.tolist())) < len(sample):
             first, inverse = groups_of(column)

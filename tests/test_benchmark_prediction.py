@@ -119,7 +119,6 @@ def test_no_row_of_the_tables_ships() -> None:
     assert not math.isnan(found.sigma.base)
 
 
-@pytest.mark.release
 def test_the_documentation_has_the_errors_that_the_program_finds(tables: bench.Tables) -> None:
     text = (ROOT / "docs" / "prediction.rst").read_text(encoding="utf-8")
     shown = text.split(bench.BEGIN)[1].split(bench.END)[0].strip()

@@ -72,7 +72,7 @@ def five_parts(
 
 
 class _Activities:
-    """What ran on a device: the union of the activities of each kind, `K`, `C` or `M`.
+    """The activities of a device: the union of those of each kind, `K`, `C` or `M`.
 
     Attributes:
         members: `kernel_id` of those of kind `C`.

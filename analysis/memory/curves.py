@@ -26,8 +26,8 @@ BEGINS: Final = "begins"
 """The moment of table `memory_tags` at which the program said how much is allocated."""
 EVENTS_NEEDED: Final = tuple(name for name in MEMORY.names if name not in ("rank", "span"))
 """The columns of table `memory` that curves are made of."""
-_FOUND: Final = ["pid", "tid", "bytes", "allocated_bytes"]
-"""Those of them that say nothing more once blocks and base are found."""
+_FOUND: Final = ["pid", "tid", "bytes"]
+"""Those of them that say nothing more once blocks are found."""
 START: Final = -1
 """The moment before the first event; other moments are rows of events, after which they are."""
 
@@ -278,7 +278,7 @@ def curves_of_rank(parts: Iterable[pa.Table], tags: pa.Table, rank: int) -> Iter
         if curve.blocks.reused:
             notes.append(_REUSED.format(curve.blocks.reused))
             base = None
-        # What is known of the blocks by now is not kept twice.
+        # The columns that blocks were found by are not kept twice.
         yield curve.but(base=base, events=events.drop_columns(_FOUND))
 
 

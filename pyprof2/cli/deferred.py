@@ -21,7 +21,7 @@ _SETTINGS: Final = {
     # NumPy starts threads for products of matrices, which spin a while, and there are none here.
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""What Arrow and NumPy read from the environment when they are imported."""
+"""Arrow and NumPy read these from the environment when they are imported."""
 
 
 class _Without:
