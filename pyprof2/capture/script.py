@@ -213,6 +213,8 @@ class _Watch:
                 self._under_way -= 1
             if not self._under_way:
                 sys.meta_path.remove(self)
+                # It is there as a whole: a thread that imports it is not to wait for this one.
+                module.__spec__._initializing = False  # type: ignore[union-attr]  # noqa: SLF001
                 # A process that the script has forked is not recorded.
                 if os.getpid() == self._process:
                     self._then()

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import copy
 import io
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -365,3 +367,26 @@ def test_a_program_does_what_it_does_without(program: str) -> None:
     assert same(result, without)
     assert recorder.is_balanced
     assert recorder.ops()
+
+
+IMPORTS_IN_A_THREAD: Final = """
+import sys, threading
+from pyprof2.capture import script
+
+def begin():
+    thread = threading.Thread(target=__import__, args=["torch"], daemon=True)
+    thread.start()
+    thread.join(20)
+    print(thread.is_alive())
+
+sys.meta_path.insert(0, script._Watch(begin))
+import torch
+"""
+
+
+def test_a_thread_can_import_torch_while_a_recording_begins_in_the_import_of_torch() -> None:
+    """As the C++ of torch 2.6 does where it is first used on another thread."""
+    command = [sys.executable, "-c", IMPORTS_IN_A_THREAD]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
