@@ -66,6 +66,8 @@ class Problem:
         return self.advice or of_format.problem
 
 
+FORMULA_FAILED: Final = "the formula failed:"
+"""How the note of an estimate begins whose formula raised what it should not."""
 SEPARATOR: Final = ": "
 _COPY_AGAIN: Final = "let the program write its trace to the end, or copy the file again"
 _SAME_VERSION: Final = "record and parse with the same version of pyprof2"

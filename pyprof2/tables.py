@@ -514,8 +514,6 @@ STACKS: Final = Table(
         text("line", "`path:line` of the frame, as it was recorded."),
     ),
 )
-FORMULA_FAILED: Final = "the formula failed:"
-"""How the note of an estimate begins whose formula raised what it should not."""
 ENERGY_KIND: Final = "energy"
 """The kind of ranges that hold readings of counters."""
 

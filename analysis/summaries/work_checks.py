@@ -13,8 +13,9 @@ from pyprof2.analysis.hardware.roofs import floats, known, op_numbers, sums_of_o
 from pyprof2.analysis.hardware.verdict import devices_of, find_peaks
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.analysis.summaries.ledger import sum_by, uncosted_ops
+from pyprof2.problems import FORMULA_FAILED
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import FORMULA_FAILED, TABLES
+from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
