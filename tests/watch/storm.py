@@ -48,6 +48,7 @@ ROUNDS: Final = 4
 DAEMON_DIES: Final = 1
 VICTIMS: Final = 3
 HANGS_S: Final = 300.0
+_REMOTE: Final = "_remote_module_non_scriptable.py"
 
 
 def storm(seed: int, count: int, python: str = sys.executable) -> list[str]:
@@ -99,7 +100,7 @@ def storm(seed: int, count: int, python: str = sys.executable) -> list[str]:
 def _is_of_torch(path: Path) -> bool:
     """Return whether torch itself left a folder: that of its compiler, or of remote modules."""
     inside = {each.name for each in path.iterdir()} if path.is_dir() else {"no folder"}
-    is_empty = path.name.startswith("tmp") and inside <= {"_remote_module_non_scriptable.py"}
+    is_empty = path.name.startswith("tmp") and inside <= {_REMOTE, "__pycache__"}
     return is_empty or path.name == f"torchinductor_{getpass.getuser()}"
 
 
