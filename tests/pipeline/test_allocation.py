@@ -61,8 +61,11 @@ print(os.environ == before)
 own = {"mimalloc", "jemalloc"} & set(pa.supported_memory_backends())
 print([getattr(pa, f"{name}_memory_pool")().max_memory() for name in own])
 """
+    # A test before this one may have parsed in this process, which sets them for its children.
+    settings = {"ARROW_DEFAULT_MEMORY_POOL", "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(
         [sys.executable, "-c", program, str(trace), command],
+        env={name: value for name, value in os.environ.items() if name not in settings},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
 
