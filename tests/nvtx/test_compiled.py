@@ -85,11 +85,13 @@ def test_flops_lines_and_layers_are_those_of_the_eager_program(name: str, tmp_pa
     calls = run.manifest["ranks"][0]["compiled"]
     assert all(each["known"] for each in calls), calls
     rows = run.rows()
-    # All of the kernels' time has lines, one or several.
+    # All of the kernels' time has lines, one or several; of few kernels it varies.
     own = rows[rows["link"] == "compiled"]
     has_line = own["source"].notna() | own["shared_source"].notna()
-    least = 0.8 if name in LINES_LESS else 0.98
-    assert own["dur_ns"][has_line].sum() >= least * own["dur_ns"].sum() > 0
+    if name in LINES_LESS:
+        assert has_line.mean() >= 0.8
+    else:
+        assert own["dur_ns"][has_line].sum() >= 0.98 * own["dur_ns"].sum() > 0
     # Each kernel that the compiler wrote has a cost, save some of one that lists no nodes of them.
     statuses = set(own["cost_status"][own["kernel"].str.contains("cpp_")])
     assert statuses - ({"no_formula"} if VERSION < (2, 9) else set()) == {"assumed"}
