@@ -23,7 +23,11 @@ STACK_SEPARATOR: Final = " > "
 _FRAME: Final = re.compile(r"(?P<path>.+?)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
 _LIBRARY: Final = re.compile(
     r"""(?:^|/)(?:
-        torch/|torchgen/|functorch/|pyprof2/          # the framework and ourselves
+        torch/|torchgen/|functorch/                   # the framework
+      | pyprof2/(?:agents|analysis|api|capture|cli|data|integrations|lsp|nvtx|parsers|pipeline
+          |reports|store|watch)/                      # ourselves, and not what lies beside us
+      | pyprof2/(?:__\w+__|columns|errors|frames|markers|parse|problems|prof|recording
+          |result_tables|signatures|tables|units)\.py
       | lib(?:64)?/python\d[\d.]*/(?!site-packages/|dist-packages/)   # the standard library
     )""",
     re.VERBOSE,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import pyprof2
 from pyprof2.frames import (
     frame_line,
     is_own_path,
@@ -44,7 +47,8 @@ def test_a_frame_is_a_path_and_a_line(text: str, frame: tuple[str, int] | None) 
         "/opt/venv/lib/python3.11/site-packages/timm/models/vit.py",
         "/usr/lib/python3/dist-packages/apex/fused.py", "torchvision/models/resnet.py",
         "mytorch/nn.py", "code/train.py", "/home/me/asyncio/train.py", "test_net.py",
-        "types_of_nets.py", "transformers/models/bert.py",
+        "types_of_nets.py", "transformers/models/bert.py", "/home/me/pyprof2/train.py",
+        "/home/me/pyprof2/tests/net.py",
     ],
 )  # fmt: skip
 def test_code_of_the_user_and_of_packages_is_a_source(path: str) -> None:
@@ -64,6 +68,14 @@ def test_code_of_the_user_and_of_packages_is_a_source(path: str) -> None:
 )  # fmt: skip
 def test_torch_pyprof2_and_the_standard_library_are_none(path: str) -> None:
     assert not is_user_path(path)
+
+
+def test_each_module_and_folder_of_the_package_is_ours() -> None:
+    entries = [*Path(pyprof2.__file__).parent.iterdir()]
+    ours = [path.name for path in entries if path.suffix == ".py"]
+    ours += [f"{path.name}/x.py" for path in entries if path.is_dir() and path.name[0] != "_"]
+    assert len(ours) > 20
+    assert not [name for name in ours if is_user_path(f"/me/pyprof2/{name}")]
 
 
 @pytest.mark.parametrize(

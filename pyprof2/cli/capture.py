@@ -283,18 +283,16 @@ def _record(
     from pyprof2.markers import DOMAIN, WINDOW
 
     unfinished = folder / outputs[0].name
-    of_entry = (
-        [] if args.entry is None else ["--memory", *entry_points.run_of(args).options(folder)]
-    )
+    entry = [] if args.entry is None else ["--memory", *entry_points.run_of(args).options(folder)]
     if nsys is None:
         stem = unfinished.name.removesuffix(_KINETO)
         memory = ["--memory", f"--snapshot={folder / (stem + _SNAPSHOT)}"] if args.memory else []
-        return _start(args, _python(args, f"--trace={unfinished}", *memory, *of_entry))
+        return _start(args, _python(args, f"--trace={unfinished}", *memory, *entry))
     window = [] if args.steps is None else [*_NSYS_WINDOW, f"--nvtx-capture={WINDOW}@{DOMAIN}"]
     profile = [nsys, "profile", *_NSYS_OPTIONS, *window, f"--output={unfinished.with_suffix('')}"]
     # nsys forgets the exit code of its program when it gets a signal itself.
     code_file = folder / "exit-code"
-    code = _start(args, [*profile, *_python(args, f"--exit-code={code_file}", *of_entry)])
+    code = _start(args, [*profile, *_python(args, f"--exit-code={code_file}", *entry)])
     return int(code_file.read_text()) if code == 0 and code_file.is_file() else code
 
 
