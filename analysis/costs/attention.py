@@ -443,11 +443,9 @@ def attention(call: OpCall) -> Cost:
         2 * work.value * widths,
         read=[q, second, *cached, maybe_tensor(call, places.bias)],
         written=[out, lse],
-        dtype=q.dtype,
         params=_params(sizes, k, places),
     )
     least = tally(
-        0,
         read=[q, second, *((None,) if paged else (k, v)), maybe_tensor(call, places.bias)],
         written=[out, lse if wanted else None],
     )
@@ -511,7 +509,6 @@ def math_attention(call: OpCall) -> Cost:
         2 * sizes.pairs() * sizes.widths(),
         read=[q, k, v, maybe_tensor(call, 3)],
         written=[out],
-        dtype=q.dtype,
         params=_params(sizes, k, places),
     )
 
@@ -534,8 +531,8 @@ def batch_prefill(call: OpCall) -> Cost:
     kv = [_rows_of(item, count * longest_k) for item in (k, v)]
     out = fresh((rows, heads, v.shape[-1]), q.dtype)
     widths = Size(width, "D") + Size(v.shape[-1], "Dv")
-    tallied = tally(2 * work.value * widths, read=[q, *kv], written=[out], dtype=q.dtype)
-    least = tally(0, read=[q], written=[out])
+    tallied = tally(2 * work.value * widths, read=[q, *kv], written=[out])
+    least = tally(read=[q], written=[out])
     return _cost(work, 2 * widths, tallied, (least.bytes, tallied.bytes))
 
 
@@ -558,8 +555,6 @@ def paged_attention(call: OpCall) -> Cost:
     work = _cached(heads, batch, batch, longest, causal=False)
     used = batch * longest * heads_k * width
     kv = [fresh((min(used, numel(item.shape)),), item.dtype) for item in (k, v)]
-    tallied = tally(
-        4 * work.value * Size(width, "D"), read=[q, *kv], written=[like(q)], dtype=q.dtype
-    )
-    least = tally(0, read=[q], written=[like(q)])
+    tallied = tally(4 * work.value * Size(width, "D"), read=[q, *kv], written=[like(q)])
+    least = tally(read=[q], written=[like(q)])
     return _cost(work, 4 * width, tallied, (least.bytes, tallied.bytes))

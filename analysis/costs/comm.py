@@ -116,7 +116,7 @@ def _described(collective: Mapping[str, Any], call: OpCall) -> Cost:
 
     def make(guess: str) -> Cost:
         one, other = typed(ends, guess)
-        return tally(0, read=[one], written=[other], params=params)
+        return tally(read=[one], written=[other], params=params)
 
     return over_dtypes(ends, make, ANY_DTYPE)
 
@@ -131,7 +131,7 @@ def _moved(read: Iterable[Tensor], written: Iterable[Tensor], dtype: str | None 
     def make(guess: str) -> Cost:
         one, other = (typed(items, known or guess) for items in (sources, targets))
         count = max(sum(numel(item.shape) for item in items) for items in (one, other))
-        return tally(0, read=one, written=other, params=f"N={count}")
+        return tally(read=one, written=other, params=f"N={count}")
 
     return over_dtypes(() if known else (*sources, *targets), make, ANY_DTYPE)
 

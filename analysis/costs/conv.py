@@ -128,7 +128,6 @@ def convolution(call: OpCall, evidence: Evidence) -> Cost:
         2 * _terms(x, weight, out, transposed=transposed),
         read=[x, weight, bias, addend],
         written=[out],
-        dtype=x.dtype,
         params=_params(x, weight, out, transposed=transposed),
     )
     has_stride = each_dimension(call, places.stride, spatial) is not None
@@ -318,7 +317,6 @@ def convolution_backward_input(call: OpCall, evidence: Evidence) -> Cost:
         2 * _terms(grad, weight, grad, transposed=False),
         read=[grad, weight],
         written=[out],
-        dtype=grad.dtype,
         params="" if out is None else _params(out, weight, grad, transposed=False),
     )
     return cost if out else Cost(cost.flops, cost.bytes_read, None, cost.dtype)
@@ -343,7 +341,6 @@ def convolution_backward_weight(call: OpCall, evidence: Evidence) -> Cost:
         2 * _terms(x, weight, grad, transposed=False),
         read=[grad, x],
         written=[weight],
-        dtype=grad.dtype,
         params=_params(x, weight, grad, transposed=False),
     )
 
@@ -370,7 +367,7 @@ def conv_tbc(call: OpCall) -> Cost:
     pad = needed(integer(call, 3), "the padding is not in the recording")
     out = fresh((steps + 2 * pad - window + 1, batch, k), x.dtype)
     flops = 2 * numel(out.shape) * numel(weight.shape[:2])
-    return tally(flops, read=[x, weight, maybe_tensor(call, 2)], written=[out], dtype=x.dtype)
+    return tally(flops, read=[x, weight, maybe_tensor(call, 2)], written=[out])
 
 
 @cost_of("aten::conv_tbc_backward", category="conv")
@@ -410,4 +407,4 @@ def columns(call: OpCall) -> Cost:
         image = integers(call, 1) or ()
         shape = (*x.shape[:-2], x.shape[-2] // numel(window), *image)
     flops = 0 if unfolds else numel(x.shape)
-    return tally(flops, read=[x], written=[fresh(shape, x.dtype)], dtype=x.dtype)
+    return tally(flops, read=[x], written=[fresh(shape, x.dtype)])

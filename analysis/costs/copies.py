@@ -49,7 +49,7 @@ from pyprof2.signatures import OpCall, Tensor
 def copy(call: OpCall) -> Cost:
     """Target, source: the source read at its own size and type, the target written."""
     target, source = tensor(call, 0), tensor(call, 1)
-    return tally(0, read=[source], written=[target], params=count_text(target))
+    return tally(read=[source], written=[target], params=count_text(target))
 
 
 @cost_with_evidence("aten::_to_copy", category="copy")
@@ -63,9 +63,9 @@ def to_copy(call: OpCall, evidence: Evidence) -> Cost:
     if wanted is None and evidence.output is not None:
         wanted = evidence.output.dtype
     if wanted is not None or scalars_recorded(call):
-        return tally(0, read=[x], written=[like(x, wanted)], params=count_text(x))
-    least, most = (tally(0, read=[x], written=[like(x, dtype)]).bytes for dtype in ("i8", "c128"))
-    same = tally(0, read=[x], written=[like(x)], params=count_text(x))
+        return tally(read=[x], written=[like(x, wanted)], params=count_text(x))
+    least, most = (tally(read=[x], written=[like(x, dtype)]).bytes for dtype in ("i8", "c128"))
+    same = tally(read=[x], written=[like(x)], params=count_text(x))
     note = "the element type of the result is not recorded: taken as before"
     return bounded(same, note, traffic=(least, most))
 
@@ -80,8 +80,8 @@ def to(call: OpCall) -> Cost:
     x, other = tensor(call, 0), maybe_tensor(call, 1)
     wanted = other.dtype if other else dtype_at(call, 1) or dtype_at(call, 2)
     if wanted in (None, x.dtype):
-        return tally(0, params=count_text(x))
-    return tally(0, read=[x], written=[like(x, wanted)], params=count_text(x))
+        return tally(params=count_text(x))
+    return tally(read=[x], written=[like(x, wanted)], params=count_text(x))
 
 
 @cost_of("aten::contiguous", category="copy")
@@ -92,8 +92,8 @@ def contiguous(call: OpCall) -> Cost:
     """
     x = tensor(call, 0)
     if x.strides is None or len(x.strides) != len(x.shape) or _in_order(x.shape, x.strides):
-        return tally(0, params=count_text(x))
-    return tally(0, read=[x], written=[like(x)], params=count_text(x))
+        return tally(params=count_text(x))
+    return tally(read=[x], written=[like(x)], params=count_text(x))
 
 
 def _in_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -119,7 +119,7 @@ def _in_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 def clone(call: OpCall) -> Cost:
     """x -> x elsewhere, or in another order: x read, and as much written."""
     x = first_tensor(call)
-    return tally(0, read=[x], written=[like(x)], params=count_text(x))
+    return tally(read=[x], written=[like(x)], params=count_text(x))
 
 
 @cost_of(
@@ -128,7 +128,7 @@ def clone(call: OpCall) -> Cost:
 )  # fmt: skip
 def reshape(call: OpCall) -> Cost:
     """A view, or a copy by the ops inside; without ops inside it is a view: nothing moves."""
-    return tally(0, params=count_text(first_tensor(call)))
+    return tally(params=count_text(first_tensor(call)))
 
 
 @cost_of("aten::repeat", "aten::tile", category="copy")
@@ -137,7 +137,7 @@ def repeat(call: OpCall) -> Cost:
     x = tensor(call, 0)
     times = needed(integers(call, 1), "the repeats are not in the recording")
     out = fresh((numel(x.shape) * numel(times),), x.dtype)
-    return tally(0, read=[x], written=[out], params=count_text(out))
+    return tally(read=[x], written=[out], params=count_text(out))
 
 
 @cost_with_evidence("aten::repeat_interleave", category="copy")
@@ -153,7 +153,7 @@ def repeat_interleave(call: OpCall, evidence: Evidence) -> Cost:
         out = fresh((numel(x.shape) * times,), x.dtype)
     if out is None:
         refuse("how often is data: the size of the result is not in the recording")
-    return tally(0, read=[x, maybe_tensor(call, 1)], written=[out], params=count_text(out))
+    return tally(read=[x, maybe_tensor(call, 1)], written=[out], params=count_text(out))
 
 
 @cost_of("aten::fill_", "aten::zero_", "aten::fill", "aten::fill_diagonal_", category="copy")
@@ -162,7 +162,7 @@ def fill(call: OpCall) -> Cost:
     x = tensor(call, 0)
     if call.op == "aten::fill_diagonal_":
         x = fresh((min(x.shape),), x.dtype)
-    return tally(0, written=[x], params=count_text(x))
+    return tally(written=[x], params=count_text(x))
 
 
 _LIKE: Final = (
@@ -187,13 +187,13 @@ def filled(call: OpCall, evidence: Evidence) -> Cost:
     if shape is None:
         refuse("the shape is not in the recording")
     out = fresh(shape, dtype or "f32")
-    return tally(0, written=[out], params=count_text(out))
+    return tally(written=[out], params=count_text(out))
 
 
 @cost_of("aten::scalar_tensor", category="copy")
 def scalar_tensor(call: OpCall) -> Cost:
     """A number, dtype -> a tensor of no dimensions: written."""
-    return tally(0, written=[fresh((), dtype_at(call, 1) or "f32")])
+    return tally(written=[fresh((), dtype_at(call, 1) or "f32")])
 
 
 @cost_with_evidence("aten::arange", "aten::range", "aten::linspace", category="copy")
@@ -201,7 +201,7 @@ def arange(call: OpCall, evidence: Evidence) -> Cost:
     """Start, end, step -> the numbers between: written, 8 bytes each for whole numbers, else 4."""
     if evidence.output is not None:
         out = fresh(evidence.output.shape, evidence.output.dtype or "i64")
-        return tally(0, written=[out], params=count_text(out))
+        return tally(written=[out], params=count_text(out))
     numbers = [value(call, at) for at in range(_limits(call))]
     if not numbers or not all(isinstance(number, int | float) for number in numbers):
         refuse("the range is not in the recording")
@@ -213,7 +213,7 @@ def arange(call: OpCall, evidence: Evidence) -> Cost:
         start, end, step = (0, *numbers, 1) if len(numbers) == 1 else (*numbers, 1)[:3]
         length = max(0, math.ceil((end - start) / step) + (call.op == "aten::range"))
     out = fresh((length,), dtype)
-    return tally(0, written=[out], params=count_text(out))
+    return tally(written=[out], params=count_text(out))
 
 
 def _limits(call: OpCall) -> int:
@@ -237,7 +237,7 @@ def cat(call: OpCall, evidence: Evidence) -> Cost:
     """
     if not maybe_tensors(call, 0) and evidence.output is not None:
         out = fresh(evidence.output.shape, evidence.output.dtype)
-        return tally(0, read=[out], written=[out], params=count_text(out))
+        return tally(read=[out], written=[out], params=count_text(out))
     parts = tensors(call, 0)
     if evidence.output is not None and evidence.output.dtype is not None:
         parts = typed(parts, evidence.output.dtype)
@@ -245,7 +245,7 @@ def cat(call: OpCall, evidence: Evidence) -> Cost:
     def make(dtype: str) -> Cost:
         known = typed(parts, dtype)
         out = fresh((sum(numel(part.shape) for part in known),), known[0].dtype)
-        return tally(0, read=known, written=[out], params=count_text(out))
+        return tally(read=known, written=[out], params=count_text(out))
 
     return over_dtypes(parts, make, ANY_DTYPE)
 
@@ -277,7 +277,7 @@ def _padded(call: OpCall, *, reads_more: bool) -> Cost:
         kept[-1 - at] += min(before, 0) + min(after, 0)
     out = fresh(shape, x.dtype)
     source = x if reads_more else fresh((min(elements(x), numel(kept)),), x.dtype)
-    return tally(0, read=[source], written=[out], params=count_text(out))
+    return tally(read=[source], written=[out], params=count_text(out))
 
 
 @cost_of(
@@ -288,14 +288,14 @@ def _padded(call: OpCall, *, reads_more: bool) -> Cost:
 def mirror_pad_backward(call: OpCall) -> Cost:
     """Grad, x -> gradient of x: each element of grad added to one: |grad| additions."""
     grad, x = tensor(call, 0), tensor(call, 1)
-    return tally(counted(grad), read=[grad], written=[like(x)], dtype=grad.dtype)
+    return tally(counted(grad), read=[grad], written=[like(x)])
 
 
 @cost_of("aten::tril", "aten::triu", "aten::tril_", "aten::triu_", category="copy")
 def triangle(call: OpCall) -> Cost:
     """x -> one side of the diagonal, zeros on the other: x read, the result written."""
     x = tensor(call, 0)
-    return tally(0, read=[x], written=[like(x)], params=count_text(x))
+    return tally(read=[x], written=[like(x)], params=count_text(x))
 
 
 @cost_of("aten::slice_backward", "aten::select_backward", "aten::diagonal_backward",
@@ -308,7 +308,7 @@ def slice_backward(call: OpCall) -> Cost:
     grad = tensor(call, 0)
     sizes = needed(integers(call, 1), "the size of the input is not in the recording")
     out = fresh(sizes, grad.dtype)
-    return tally(0, read=[grad], written=[out], params=count_text(out))
+    return tally(read=[grad], written=[out], params=count_text(out))
 
 
 @cost_of("aten::unfold_backward", category="copy")
@@ -316,7 +316,7 @@ def unfold_backward(call: OpCall) -> Cost:
     """Grad (windows), sizes of the input -> gradient: each element of grad added to one."""
     grad = tensor(call, 0)
     sizes = needed(integers(call, 1), "the size of the input is not in the recording")
-    return tally(counted(grad), read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype)
+    return tally(counted(grad), read=[grad], written=[fresh(sizes, grad.dtype)])
 
 
 @cost_of(
@@ -327,7 +327,7 @@ def slice_scatter(call: OpCall) -> Cost:
     """x, part -> x with the part in it: the rest of x and the part read, all written."""
     x, part = tensor(call, 0), tensor(call, 1)
     rest = fresh((max(numel(x.shape) - numel(part.shape), 0),), x.dtype)
-    return tally(0, read=[rest, part], written=[like(x)], params=count_text(x))
+    return tally(read=[rest, part], written=[like(x)], params=count_text(x))
 
 
 @cost_of(
@@ -337,7 +337,7 @@ def reshape_and_cache(call: OpCall) -> Cost:
     """Key, value, their caches, slots: both read, both written in the caches' types."""
     key, value_, keys, values, slots = (tensor(call, at) for at in range(5))
     written = [like(key, keys.dtype), like(value_, values.dtype)]
-    return tally(0, read=[key, value_, slots], written=written, params=count_text(key))
+    return tally(read=[key, value_, slots], written=written, params=count_text(key))
 
 
 @cost_of("sglang::store_cache", "sgl_kernel::store_kv_cache", category="copy")
@@ -350,7 +350,7 @@ def store_cache(call: OpCall) -> Cost:
     wide = sorted((item for item in items if len(item.shape) > 1), key=lambda t: numel(t.shape))
     slots = next((item for item in items if item.dtype and kind(item.dtype) == 1), None)
     rows = wide[:2]
-    return tally(0, read=[*rows, slots], written=[like(row) for row in rows])
+    return tally(read=[*rows, slots], written=[like(row) for row in rows])
 
 
 @cost_of(
@@ -361,4 +361,4 @@ def bucket(call: OpCall) -> Cost:
     """One tensor between a bucket and a gradient: read and written; scaling it is N products."""
     x = tensor(call, 0)
     flops = counted(x) if call.op.endswith("mul_out") else 0
-    return tally(flops, read=[x], written=[like(x)], dtype=x.dtype, params=count_text(x))
+    return tally(flops, read=[x], written=[like(x)], params=count_text(x))

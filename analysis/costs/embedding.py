@@ -60,7 +60,7 @@ def embedding_backward(call: OpCall, evidence: Evidence) -> Cost:
     out = fresh((rows, width), grad.dtype)
     params = f"rows={numel(indices.shape)},width={width},table={rows}"
     flops = counted(grad, "grad")
-    return tally(flops, read=[grad, indices], written=[out], dtype=grad.dtype, params=params)
+    return tally(flops, read=[grad, indices], written=[out], params=params)
 
 
 @cost_of(
@@ -102,7 +102,7 @@ def embedding_bag_backward(call: OpCall) -> Cost:
     if is_whole and value(call, 9) is True:
         made = [fresh((numel(indices.shape), width), grad.dtype), like(indices)]
         flops = 0 if scales is None else counted(indices, "rows") * Size(width, "width")
-        return tally(flops, read=[grad, indices, bags, scales], written=made, dtype=grad.dtype)
+        return tally(flops, read=[grad, indices, bags, scales], written=made)
     flops = (1 if scales is None else 2) * counted(indices, "rows") * Size(width, "width")
     out = fresh((rows, width), grad.dtype)
-    return tally(flops, read=[grad, indices, bags, scales], written=[out], dtype=grad.dtype)
+    return tally(flops, read=[grad, indices, bags, scales], written=[out])

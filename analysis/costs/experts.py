@@ -55,7 +55,6 @@ def fused_experts(call: OpCall) -> Cost:
             flops,
             read=[x, *more, *(_some(item, count) for item in (first, second))],
             written=[like(x)],
-            dtype=x.dtype,
             params=f"tokens={tokens},k={chosen},E={experts},N={n},H={width},I={inner}",
         )
         for count in (min(experts, int(calls)), min(experts, chosen if tokens else 0))

@@ -197,7 +197,7 @@ def lookup_backward(call: OpCall, evidence: Evidence) -> Cost:
     read = [grad, found.indices, found.offsets, found.scales]
     if forward.op == _DENSE:
         flops = Size(found.named, "rows") * Size(found.width, "width")
-        own = tally(flops, read=read, written=[found.weights])
+        own = tally(flops, read=read, written=[found.weights], dtype=None)
         wide = None if found.is_every else (0, found.named * _WIDEST)
         return bounded(own, _MEAN if wide else "", flops=wide)
 
@@ -221,12 +221,12 @@ def _without_lookup(grad: Tensor) -> Cost:
     count = counted(grad)
     rows = fresh((count,), grad.dtype)
     most = fresh((1024 * count,), grad.dtype)
-    widest = tally(5 * counted(most), read=[grad, most, most], written=[most, most])
+    widest = tally(5 * counted(most), read=[grad, most, most], written=[most, most], dtype=None)
     return bounded(
-        tally(5 * count, read=[grad, rows], written=[rows], dtype=grad.dtype),
+        tally(5 * count, read=[grad, rows], written=[rows]),
         "rows updated not recorded: taken as one for each bag, at most 1024",
         flops=(0, widest.flops),
-        traffic=(tally(0, read=[grad]).bytes, widest.bytes),
+        traffic=(tally(read=[grad]).bytes, widest.bytes),
     )
 
 
@@ -239,7 +239,7 @@ def _without_lookup(grad: Tensor) -> Cost:
 def permute_columns(call: OpCall) -> Cost:
     """x (b, columns) in another order: x read, and as much written; the orders are small."""
     x = tensor(call, 0)
-    return tally(0, read=[x], written=[like(x)], params=f"N={numel(x.shape)}")
+    return tally(read=[x], written=[like(x)], params=f"N={numel(x.shape)}")
 
 
 @cost_with_evidence(
@@ -260,9 +260,9 @@ def permute_sparse(call: OpCall, evidence: Evidence) -> Cost:
     moved = result(evidence, values.dtype) or like(values)
     written = [like(lengths), moved, None if weights is None else like(weights)]
     cost = tally(
-        0, read=[order, lengths, moved, weights], written=written, params=f"N={numel(values.shape)}"
+        read=[order, lengths, moved, weights], written=written, params=f"N={numel(values.shape)}"
     )
-    least = tally(0, read=[lengths], written=[])
+    least = tally(read=[lengths], written=[])
     named = 2 if order is None else max(numel(order.shape), 1)
     most = None if cost.bytes is None else cost.bytes * named
     note = "each table taken to be named once"
@@ -276,8 +276,8 @@ def bounds_check(call: OpCall) -> Cost:
     weights = maybe_tensor(call, 5)
     count = counted(indices)
     read = [tables, indices, offsets]
-    cost = tally(0, read=read, params=f"N={count}")
-    most = tally(0, read=[*read, weights], written=[indices, offsets])
+    cost = tally(read=read, params=f"N={count}")
+    most = tally(read=[*read, weights], written=[indices, offsets])
     note = "all indices taken to be within their tables"
     return bounded(cost, note, traffic=(cost.bytes, most.bytes))
 
@@ -292,7 +292,7 @@ def cumsum(call: OpCall) -> Cost:
     x = tensor(call, 0)
     count = counted(x)
     out = fresh((count + (1 if "complete" in call.op else 0),), x.dtype)
-    return tally(count, read=[x], written=[out], dtype=x.dtype, params=f"N={count}")
+    return tally(count, read=[x], written=[out], params=f"N={count}")
 
 
 @cost_with_evidence("fb::offsets_range", "fbgemm::offsets_range", "fb::lengths_range",
@@ -309,7 +309,7 @@ def offsets_range(call: OpCall, evidence: Evidence) -> Cost:
         out = fresh((total,), x.dtype)
     if out is None:
         refuse("the size of the result is not in the recording")
-    return tally(0, read=[x], written=[out], params=f"N={numel(out.shape)}")
+    return tally(read=[x], written=[out], params=f"N={numel(out.shape)}")
 
 
 @cost_of("fb::convex_sum", category="reduce")
@@ -317,7 +317,7 @@ def convex_sum(call: OpCall) -> Cost:
     """x (b, k), weights (k, 1) -> (b, 1): a product and a sum, 2 flops for each element of x."""
     x, weights = tensor(call, 0), tensor(call, 1)
     out = fresh(x.shape[:1], x.dtype)
-    return tally(2 * counted(x), read=[x, weights], written=[out], dtype=x.dtype)
+    return tally(2 * counted(x), read=[x, weights], written=[out])
 
 
 @cost_of("fb::to_dense_representation", category="index")
@@ -325,10 +325,10 @@ def to_dense(call: OpCall) -> Cost:
     """Values (n), offsets, … -> at least as many: read, and written once."""
     x = tensor(call, 0)
     more = [maybe_tensor(call, at) for at in (1, 2)]
-    cost = tally(0, read=[x, *more], written=[like(x)], params=f"N={numel(x.shape)}")
+    cost = tally(read=[x, *more], written=[like(x)], params=f"N={numel(x.shape)}")
     most = None if cost.bytes is None else 1024 * cost.bytes
     note = "the size of the result is not recorded: taken as the values', at most 1024 times"
-    return bounded(cost, note, traffic=(tally(0, read=[x]).bytes, most))
+    return bounded(cost, note, traffic=(tally(read=[x]).bytes, most))
 
 
 @cost_of("fbgemm::FloatToFP8RowwiseQuantized", category="elementwise")
@@ -337,7 +337,7 @@ def to_fp8_rows(call: OpCall) -> Cost:
     x = tensor(call, 0)
     *rows, width = x.shape
     out = fresh((*rows, width + 8), "u8")
-    return tally(3 * counted(x), read=[x], written=[out], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[out])
 
 
 @cost_of("fbgemm::FP8RowwiseQuantizedToFloat", category="elementwise")
@@ -353,7 +353,7 @@ def from_fp8_rows(call: OpCall) -> Cost:
 def to_hfp8(call: OpCall) -> Cost:
     """x f32 -> a byte each: scale, clamp, round: 3 flops each; bytes: both."""
     x = tensor(call, 0)
-    return tally(3 * counted(x), read=[x], written=[like(x, "u8")], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[like(x, "u8")])
 
 
 @cost_of("fbgemm::HFP8QuantizedToFloat", category="elementwise")

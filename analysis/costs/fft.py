@@ -51,7 +51,7 @@ def c2c(call: OpCall) -> Cost:
 
 def _transform(x: Tensor, out: Tensor, flops: int) -> Cost:
     params = f"N={numel(x.shape)}"
-    return tally(flops, read=[x], written=[out], dtype=x.dtype, params=params)
+    return tally(flops, read=[x], written=[out], params=params)
 
 
 @cost_of("aten::_fft_r2c", category="fft")

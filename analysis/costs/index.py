@@ -280,7 +280,7 @@ def gather_backward(call: OpCall) -> Cost:
     if shape is None or index_ is None:
         refuse("the size of the input is not in the recording")
     out = fresh(shape, grad.dtype)
-    return tally(counted(grad), read=[grad, index_], written=[out], dtype=grad.dtype)
+    return tally(counted(grad), read=[grad, index_], written=[out])
 
 
 @cost_with_evidence("aten::nonzero", "aten::argwhere", category="index")
@@ -293,9 +293,9 @@ def nonzero(call: OpCall, evidence: Evidence) -> Cost:
     shapes = [(0,), (numel(x.shape), len(x.shape))]
     if evidence.output is not None:
         out = fresh(evidence.output.shape, "i64")
-        return tally(counted(x), read=[x], written=[out], params=count_text(x))
+        return tally(counted(x), read=[x], written=[out], dtype=None, params=count_text(x))
     least, most = (
-        tally(counted(x), read=[x], written=[fresh(shape, "i64")], params=count_text(x))
+        tally(counted(x), read=[x], written=[fresh(shape, "i64")], dtype=None, params=count_text(x))
         for shape in shapes
     )
     return spanning(least, most, assumed="how many is data: taken as none")
@@ -311,10 +311,10 @@ def masked_select(call: OpCall, evidence: Evidence) -> Cost:
     known = evidence.output
     count = numel(known.shape) if known else numel(x.shape)
     picked = fresh((count,), x.dtype)
-    cost = tally(0, read=[picked, mask], written=[picked], params=count_text(x))
+    cost = tally(read=[picked, mask], written=[picked], params=count_text(x))
     if known:
         return cost
-    return spanning(cost, tally(0, read=[mask]), assumed="how many is data: taken as all")
+    return spanning(cost, tally(read=[mask]), assumed="how many is data: taken as all")
 
 
 @cost_of("aten::masked_scatter", "aten::masked_scatter_", category="index")
@@ -326,9 +326,9 @@ def masked_scatter(call: OpCall) -> Cost:
     """
     x, mask, source = (tensor(call, at) for at in range(3))
     used = fresh((min(numel(source.shape), numel(x.shape)),), source.dtype)
-    cost = tally(0, read=[mask, used], written=[x], params=count_text(x))
-    least = tally(0, read=[mask])
-    more = tally(0, read=[mask, used, x], written=[x])
+    cost = tally(read=[mask, used], written=[x], params=count_text(x))
+    least = tally(read=[mask])
+    more = tally(read=[mask, used, x], written=[x])
     return spanning(cost, least, more, assumed="how many is data: taken as all")
 
 
@@ -339,4 +339,4 @@ def one_hot(call: OpCall) -> Cost:
     if classes is None or classes < 0:
         refuse("the number of classes is data, or not in the recording")
     out = fresh((*indices.shape, classes), "i64")
-    return tally(0, read=[indices], written=[out], params=count_text(out))
+    return tally(read=[indices], written=[out], params=count_text(out))

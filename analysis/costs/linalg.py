@@ -41,7 +41,7 @@ def cdist(call: OpCall) -> Cost:
     batch = broadcast(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-2])
     flops = 3 * numel(shape) * a.shape[-1]
-    return tally(flops, read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
+    return tally(flops, read=[a, b], written=[fresh(shape, a.dtype)])
 
 
 @cost_of("aten::_cdist_backward", category="matmul")
@@ -59,7 +59,7 @@ def pdist(call: OpCall) -> Cost:
     a = tensor(call, 0)
     n, m = a.shape
     pairs = n * (n - 1) // 2
-    return tally(3 * pairs * m, read=[a], written=[fresh((pairs,), a.dtype)], dtype=a.dtype)
+    return tally(3 * pairs * m, read=[a], written=[fresh((pairs,), a.dtype)])
 
 
 _COMPLEX: Final = {"c32": "f16", "c64": "f32", "c128": "f64"}
@@ -92,9 +92,7 @@ def solve(call: OpCall) -> Cost:
     both = numel(broadcast(tuple(batch), sides[:-2]))
     flops = numel(batch) * (2 * side * side * side // 3) + 2 * both * side * side * k
     out = fresh((both, *sides[-2:]), b.dtype)
-    return tally(
-        _scaled(a.dtype) * flops, read=[a, b], written=[out], dtype=a.dtype, params=f"N={n}"
-    )
+    return tally(_scaled(a.dtype) * flops, read=[a, b], written=[out], params=f"N={n}")
 
 
 _SQUARE: Final = {
@@ -122,7 +120,7 @@ def factorise(call: OpCall) -> Cost:
     above, below = _SQUARE[call.op]
     side = Size(n, "N")
     flops = _scaled(a.dtype) * numel(batch) * above * side * side * side // below
-    return tally(flops, read=[a], written=[like(a)], dtype=a.dtype, params=f"N={n}")
+    return tally(flops, read=[a], written=[like(a)], params=f"N={n}")
 
 
 @cost_of("aten::linalg_lu_factor", "aten::linalg_lu_factor_ex", "aten::_lu_with_info",
@@ -141,7 +139,7 @@ def lu(call: OpCall) -> Cost:
         shapes = ((m, m), (m, short), (short, n))
         written = [fresh((*batch, *shape), a.dtype) for shape in shapes]
     flops = _scaled(a.dtype) * numel(batch) * (3 * long * short * short - short**3) // 3
-    return tally(flops, read=[a], written=written, dtype=a.dtype, params=f"M={m},N={n}")
+    return tally(flops, read=[a], written=written, params=f"M={m},N={n}")
 
 
 @cost_of("aten::lu_unpack", category="copy")
@@ -167,7 +165,7 @@ def lu_unpack(call: OpCall) -> Cost:
 @cost_of("aten::_linalg_check_errors", category="reduce")
 def check_errors(call: OpCall) -> Cost:
     """Whether a call for each matrix failed: what each returned is read, and one bool written."""
-    return tally(0, read=[tensor(call, 0)], written=[fresh((), "bool")])
+    return tally(read=[tensor(call, 0)], written=[fresh((), "bool")])
 
 
 _FACTORED: Final = {
@@ -186,7 +184,7 @@ def factored_solve(call: OpCall) -> Cost:
     flops = 2 * Size(numel(batch), "B") * Size(n, "N") * Size(n, "N") * Size(k, "K")
     out = fresh((*batch, *b.shape[-2:]), b.dtype)
     flops *= _scaled(b.dtype)
-    return tally(flops, read=[b, factor], written=[out], dtype=b.dtype, params=f"N={n},K={k}")
+    return tally(flops, read=[b, factor], written=[out], params=f"N={n},K={k}")
 
 
 @cost_of("aten::linalg_solve_triangular", "aten::triangular_solve", category="matmul")
@@ -204,7 +202,7 @@ def solve_triangular(call: OpCall) -> Cost:
     out = fresh((*batch, *b.shape[-2:]), b.dtype)
     copied = [fresh((*batch, n, n), a.dtype)] if is_old else []
     flops = _scaled(a.dtype) * (n * counted(out))
-    return tally(flops, read=[a, b], written=[out, *copied], dtype=a.dtype)
+    return tally(flops, read=[a, b], written=[out, *copied])
 
 
 def _reflections(long: int, short: int) -> int:
@@ -240,9 +238,7 @@ def qr(call: OpCall) -> Cost:
     sides = (fresh((*batch, m, columns), a.dtype), fresh((*batch, rows, n), a.dtype))
     written = [side for side in sides if side.shape[-1]]
     each = _scaled(a.dtype) * numel(batch)
-    cost = tally(
-        each * (reduced + made), read=[a], written=written, dtype=a.dtype, params=f"M={m},N={n}"
-    )
+    cost = tally(each * (reduced + made), read=[a], written=written, params=f"M={m},N={n}")
     if isinstance(mode, str):
         return cost
     words = "mode not recorded: taken as reduced"
@@ -263,7 +259,7 @@ def geqrf(call: OpCall) -> Cost:
     *batch, m, n = a.shape
     flops = _scaled(a.dtype) * numel(batch) * _reflections(max(m, n), min(m, n))
     written = [like(a), fresh((*batch, min(m, n)), a.dtype)]
-    return tally(flops, read=[a], written=written, dtype=a.dtype, params=f"M={m},N={n}")
+    return tally(flops, read=[a], written=written, params=f"M={m},N={n}")
 
 
 @cost_of("aten::linalg_householder_product", "aten::orgqr", category="matmul")
@@ -275,7 +271,7 @@ def householder_product(call: OpCall) -> Cost:
     each = (12 * m * n * k - 6 * (m + n) * k * k + 4 * k**3) // 3
     flops = _scaled(a.dtype) * numel(batch) * max(0, each)
     params = f"M={m},N={n},K={k}"
-    return tally(flops, read=[a, factors], written=[like(a)], dtype=a.dtype, params=params)
+    return tally(flops, read=[a, factors], written=[like(a)], params=params)
 
 
 @cost_of("aten::ormqr", category="matmul")
@@ -291,7 +287,7 @@ def ormqr(call: OpCall) -> Cost:
     others, k = (rows if flag(call, 3) is False else columns), factors.shape[-1]
     flops = _scaled(a.dtype) * numel(other.shape[:-2]) * max(0, _applied(length, k, others))
     params = f"L={length},C={others},K={k}"
-    return tally(flops, read=[a, factors, other], written=[like(other)], dtype=a.dtype,
+    return tally(flops, read=[a, factors, other], written=[like(other)],
                  params=params)  # fmt: skip
 
 
@@ -321,9 +317,7 @@ def least_squares(call: OpCall) -> Cost:
     svd_most = _rotated(long, short, vectors=True) + _decomposed(long, short, "thin")
     most = numel(batch) * svd_most + both * 4 * long * short * k
     out = fresh((both, n, k), b.dtype)
-    cost = tally(
-        each * flops, read=[a, b], written=[out], dtype=a.dtype, params=f"M={m},N={n},K={k}"
-    )
+    cost = tally(each * flops, read=[a, b], written=[out], params=f"M={m},N={n},K={k}")
     extra = total([fresh((both, k), _real(b.dtype)), fresh((*batch, short), _real(a.dtype)),
                    fresh(batch, "i64")])  # fmt: skip
     high = None if cost.bytes is None or extra is None else cost.bytes + extra
@@ -388,7 +382,7 @@ def singular_values(call: OpCall) -> Cost:
         left, right = (m, n) if is_full else (short, short)
         written += [fresh((*batch, m, left), a.dtype), fresh((*batch, right, n), a.dtype)]
     each = _scaled(a.dtype) * numel(batch)
-    cost = tally(each * taken, read=[a], written=written, dtype=a.dtype, params=f"M={m},N={n}")
+    cost = tally(each * taken, read=[a], written=written, params=f"M={m},N={n}")
     most = taken + _rotated(m if is_full else long, short, vectors=has_vectors)
     return bounded(cost, _ITERATED, flops=(each * long * short * short, each * most))
 
@@ -447,5 +441,5 @@ def _iterated(a: Tensor, counts: tuple[int, int, int], written: list[Tensor]) ->
     """Return the cost of what takes so many FLOPs at least, likely, and at most, for a matrix."""
     each = _scaled(a.dtype) * numel(a.shape[:-2])
     least, taken, most = (each * count for count in counts)
-    cost = tally(taken, read=[a], written=written, dtype=a.dtype, params=f"N={a.shape[-1]}")
+    cost = tally(taken, read=[a], written=written, params=f"N={a.shape[-1]}")
     return bounded(cost, _ITERATED, flops=(least, most))

@@ -98,7 +98,7 @@ def packed_product(
     m, depth = numel(rows), k or width
     result = out or fresh((*rows, n), x.dtype)
     flops, params = 2 * multiply_adds(m, n, depth), f"M={m},N={n},K={depth}"
-    return tally(flops, read=[x, *read], written=[result], dtype=x.dtype, params=params)
+    return tally(flops, read=[x, *read], written=[result], params=params)
 
 
 def multiply_adds(m: int, n: int, k: int) -> Size:
@@ -181,7 +181,7 @@ def dot(call: OpCall) -> Cost:
     (k,) = a.shape
     out = fresh((), a.dtype)
     flops = _per_term(a.dtype) * Size(k, "K")
-    return tally(flops, read=[a, b], written=[out], dtype=a.dtype, params=f"M=1,N=1,K={k}")
+    return tally(flops, read=[a, b], written=[out], params=f"M=1,N=1,K={k}")
 
 
 @cost_of("aten::linalg_vecdot", category="matmul")
@@ -192,7 +192,7 @@ def vecdot(call: OpCall) -> Cost:
     shape = list(broadcast(a.shape, b.shape))
     k = shape.pop(-1 if dim is None else dim)
     flops = _per_term(a.dtype) * Size(k, "K") * Size(numel(shape), "rows")
-    return tally(flops, read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
+    return tally(flops, read=[a, b], written=[fresh(shape, a.dtype)])
 
 
 @cost_of("aten::outer", "aten::ger", category="matmul")
@@ -225,7 +225,7 @@ def _outer(a: Tensor, b: Tensor, addend: Tensor | None) -> Cost:
     out = fresh((m, n), a.dtype)
     params = f"M={m},N={n},K=1"
     flops = Size(m, "M") * Size(n, "N")
-    return tally(flops, read=[a, b, addend], written=[out], dtype=a.dtype, params=params)
+    return tally(flops, read=[a, b, addend], written=[out], params=params)
 
 
 @cost_of("aten::matmul", "aten::linalg_matmul", "aten::__matmul__", category="matmul")
@@ -272,7 +272,7 @@ def linear_backward(call: OpCall) -> Cost:
     parts = (
         product(grad, weight),
         product(_transposed(grad), x),
-        tally(0, read=[grad], written=[fresh(grad.shape[-1:], grad.dtype)]),
+        tally(read=[grad], written=[fresh(grad.shape[-1:], grad.dtype)]),
     )
     chosen = [part for part, want in zip(parts, wanted, strict=True) if want]
     return replace(together(*chosen), dtype=grad.dtype, params=linear_params(grad, x.shape[-1]))
@@ -450,7 +450,7 @@ def _grouped(
     params = f"M={rows},N={n},K={k},G={groups}"
     result = fresh(shape, out or a.dtype)
     flops = 2 * multiply_adds(rows, n, k) * _packed(a.dtype)
-    cost = tally(flops, read=[a, b, *more], written=[result], dtype=a.dtype, params=params)
+    cost = tally(flops, read=[a, b, *more], written=[result], params=params)
     return bounded(cost, _GROUPED, flops=(0, flops), traffic=(0, cost.bytes))
 
 
@@ -483,7 +483,6 @@ def _half_sparse(values: Tensor, meta: Tensor, dense: Tensor, *more: Tensor | No
         2 * Size(m, "M") * Size(n, "N") * Size(half, "(K/2)"),
         read=[values, meta, dense, *more],
         written=[fresh((m, n), values.dtype)],
-        dtype=values.dtype,
         params=f"M={m},N={n},K={k}",
     )
     return bounded(cost, flops=(cost.flops, 2 * m * n * k), note=_HALF)
@@ -550,7 +549,7 @@ def mm_plus_mm(call: OpCall) -> Cost:
     one, other = product(a, b), product(c, d)
     out = fresh((a.shape[0], b.shape[1]), a.dtype)
     flops = one.flops + other.flops
-    return tally(flops, read=[a, b, c, d], written=[out], dtype=a.dtype, params=one.params)
+    return tally(flops, read=[a, b, c, d], written=[out], params=one.params)
 
 
 @cost_of(

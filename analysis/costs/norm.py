@@ -22,7 +22,6 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensor,
     numel,
     refuse,
-    spanning,
     tally,
     tensor,
 )
@@ -81,7 +80,6 @@ def _batch_norm(call: OpCall, x: Tensor, *, training: bool) -> Cost:
         (7 if training else 2) * _in_batch(x, channels),
         read=[x, *affine, *running],
         written=written,
-        dtype=x.dtype,
         params=f"N={x.shape[0]},C={channels},HW={numel(x.shape[2:])}",
     )
 
@@ -155,7 +153,7 @@ def batch_norm_stats(call: OpCall) -> Cost:
     """x (n, c, …) -> mean and inverse deviation (c): 4N, mean 1 and variance 3; bytes: x, both."""
     x = tensor(call, 0)
     written = [_statistics(x.shape[1], x)] * 2
-    return tally(4 * counted(x), read=[x], written=written, dtype=x.dtype)
+    return tally(4 * counted(x), read=[x], written=written)
 
 
 @cost_of(
@@ -170,7 +168,7 @@ def batch_norm_gather_stats(call: OpCall) -> Cost:
     more = [maybe_tensor(call, index) for index in (3, 4)]
     written = [*more, *[_statistics(mean.shape[-1], x)] * 2]
     flops = 6 * counted(mean)
-    return tally(flops, read=[mean, inverse, *more], written=written, dtype=mean.dtype)
+    return tally(flops, read=[mean, inverse, *more], written=written)
 
 
 @cost_of("aten::batch_norm_elemt", category="norm")
@@ -178,7 +176,7 @@ def batch_norm_elemt(call: OpCall) -> Cost:
     """x, weight, bias, mean, inverse deviation -> y: 2N, scale and shift; bytes: all once."""
     x = tensor(call, 0)
     more = [maybe_tensor(call, index) for index in range(1, 5)]
-    return tally(2 * counted(x), read=[x, *more], written=[like(x)], dtype=x.dtype)
+    return tally(2 * counted(x), read=[x, *more], written=[like(x)])
 
 
 @cost_of("aten::batch_norm_backward_reduce", category="norm")
@@ -230,9 +228,7 @@ def layer_norm(call: OpCall) -> Cost:
     rows = _rows(call, x, 1, 2, 3)
     written = [like(x), *[_statistics(rows, x)] * 2]
     params = f"rows={rows},width={numel(x.shape) // max(rows, 1)}"
-    return tally(
-        8 * _by_rows(x, rows), read=[x, *affine], written=written, dtype=x.dtype, params=params
-    )
+    return tally(8 * _by_rows(x, rows), read=[x, *affine], written=written, params=params)
 
 
 @cost_of("aten::native_layer_norm_backward", category="norm")
@@ -307,12 +303,14 @@ def _group_norm(call: OpCall, x: Tensor, groups: int | None, weight_at: int) -> 
             8 * counted(x, "elements"),
             read=[x, *affine],
             written=[like(x), *[_statistics(x.shape[0] * count, x)] * 2],
-            dtype=x.dtype,
             params=f"N={x.shape[0]},C={x.shape[1]},G={count}",
         )
         for count in choices
     ]
-    return spanning(*costs, assumed="the number of groups is not recorded: taken as one")
+    if len(costs) == 1:
+        return costs[0]
+    note = "the number of groups is not recorded: taken as one"
+    return bounded(costs[0], note, traffic=(costs[0].bytes, costs[1].bytes))
 
 
 @cost_of("aten::native_group_norm_backward", category="norm")
@@ -343,9 +341,7 @@ def fused_rms_norm(call: OpCall) -> Cost:
 def _rms_norm(x: Tensor, weight: Tensor | None, written: list[Tensor]) -> Cost:
     per_element = 3 if weight is None else 4
     count = counted(x)
-    return tally(
-        per_element * count, read=[x, weight], written=written, dtype=x.dtype, params=f"N={count}"
-    )
+    return tally(per_element * count, read=[x, weight], written=written, params=f"N={count}")
 
 
 @cost_of("aten::_fused_rms_norm_backward", category="norm")
@@ -423,7 +419,7 @@ def aiter_add_rms_norm(call: OpCall) -> Cost:
     items = [item for item in call.inputs if isinstance(item, Tensor)]
     x = _wide(items)[0]
     weight = next((item for item in items if len(item.shape) == 1), None)
-    return tally(5 * counted(x), read=[x, x, weight], written=[like(x)] * 2, dtype=x.dtype)
+    return tally(5 * counted(x), read=[x, x, weight], written=[like(x)] * 2)
 
 
 @cost_of("fb::rms_norm", category="norm")
@@ -431,14 +427,14 @@ def fb_rms_norm(call: OpCall) -> Cost:
     """x, weight, bias, …: 5N, as `rms_norm` and a bias; bytes: x, y, weight, bias."""
     x = tensor(call, 0)
     more = [maybe_tensor(call, 1), maybe_tensor(call, 2)]
-    return tally(5 * counted(x), read=[x, *more], written=[like(x)], dtype=x.dtype)
+    return tally(5 * counted(x), read=[x, *more], written=[like(x)])
 
 
 @cost_of("aten::_weight_norm_interface", category="norm")
 def weight_norm(call: OpCall) -> Cost:
     """v, g -> g·v/|v|, and the norms: 3N: square, add, scale; bytes: v, g, result, norms."""
     v, g = tensor(call, 0), tensor(call, 1)
-    return tally(3 * counted(v), read=[v, g], written=[like(v), like(g)], dtype=v.dtype)
+    return tally(3 * counted(v), read=[v, g], written=[like(v), like(g)])
 
 
 @cost_of("aten::_weight_norm_interface_backward", category="norm")

@@ -182,18 +182,22 @@ def total(items: Iterable[Tensor | None]) -> int | None:
 
 
 def tally(
-    flops: int,
+    flops: int | None = None,
     *,
     read: Iterable[Tensor | None] = (),
     written: Iterable[Tensor | None] = (),
-    dtype: str | None = None,
+    dtype: str | None = "",
     params: str = "",
 ) -> Cost:
     """Return the cost of reading and writing these tensors once; None stands for no tensor.
 
-    FLOPs that are computed from a `Size` come with their formula.
+    FLOPs that are computed from a `Size` come with their formula. What has FLOPs computes in the
+    type of the first tensor that it reads, if no other is given.
     """
-    cost = Cost(plain(flops), total(read), total(written), dtype, params)
+    if dtype == "":
+        types = [] if flops is None else [item.dtype for item in read if item is not None]
+        dtype = next(iter(types), None)
+    cost = Cost(plain(flops or 0), total(read), total(written), dtype, params)
     if not flops or not isinstance(flops, Size):
         return cost
     return replace(cost, flops_formula=flops.formula, flops_numbers=flops.numbers)
@@ -230,10 +234,10 @@ def bounded(
 
 
 def spanning(cost: Cost, *others: Cost, assumed: str) -> Cost:
-    """Return `cost` with the least and the most bytes of it and of others as bounds, if any."""
+    """Return `cost` with the least and the most bytes of it and of others as bounds."""
     sizes = [each.bytes for each in (cost, *others) if each.bytes is not None]
     traffic = (min(sizes, default=None), max(sizes, default=None))
-    return bounded(cost, assumed, traffic=traffic) if others else cost
+    return bounded(cost, assumed, traffic=traffic)
 
 
 def with_more(cost: Cost, read: list[Tensor | None], written: list[Tensor]) -> Cost:

@@ -153,7 +153,6 @@ def foreach_copy(call: OpCall) -> Cost:
 
     def make(dtype: str) -> Cost:
         return tally(
-            0,
             read=typed(sources, dtype),
             written=typed(targets, dtype),
             params=f"N={_parameters(targets)},tensors={len(targets)}",
@@ -168,7 +167,7 @@ def foreach_zero(call: OpCall) -> Cost:
     items = tensors(call, 0)
 
     def make(dtype: str) -> Cost:
-        return tally(0, written=typed(items, dtype), params=f"N={_parameters(items)}")
+        return tally(written=typed(items, dtype), params=f"N={_parameters(items)}")
 
     return over_dtypes(items, make, FLOATS)
 
@@ -202,4 +201,4 @@ def unscale(call: OpCall) -> Cost:
 def update_scale(call: OpCall) -> Cost:
     """Scale, growth, flag: three numbers; flops 1."""
     numbers = [maybe_tensor(call, at) for at in range(3)]
-    return tally(1, read=numbers, written=numbers[:2])
+    return tally(1, read=numbers, written=numbers[:2], dtype=None)

@@ -171,7 +171,7 @@ def where(call: OpCall) -> Cost:
     branches = call.inputs[1:3]
     read = [item for item in branches if isinstance(item, Tensor)]
     out = fresh(_shape([condition, *read]), promote(*_values(branches)))
-    return tally(0, read=[condition, *read], written=[out], params=f"N={numel(out.shape)}")
+    return tally(read=[condition, *read], written=[out], params=f"N={numel(out.shape)}")
 
 
 @cost_of("aten::masked_fill", "aten::masked_fill_", category="elementwise")
@@ -182,9 +182,9 @@ def masked_fill(call: OpCall) -> Cost:
     """
     x, mask = tensor(call, 0), tensor(call, 1)
     if call.op.endswith("_"):
-        return tally(0, read=[x, mask], written=[x], params=f"N={numel(x.shape)}")
+        return tally(read=[x, mask], written=[x], params=f"N={numel(x.shape)}")
     out = fresh(broadcast(x.shape, mask.shape), x.dtype)
-    return tally(0, read=[x, mask], written=[out], params=f"N={numel(out.shape)}")
+    return tally(read=[x, mask], written=[out], params=f"N={numel(out.shape)}")
 
 
 @cost_of("aten::glu", category="elementwise")
@@ -192,7 +192,7 @@ def glu(call: OpCall) -> Cost:
     """(…, 2n) -> (…, n): a sigmoid and a product, 2 flops each; bytes: input and result."""
     x = tensor(call, 0)
     count = Size(numel(x.shape) // 2, "N")
-    return tally(2 * count, read=[x], written=[fresh((count,), x.dtype)], dtype=x.dtype)
+    return tally(2 * count, read=[x], written=[fresh((count,), x.dtype)])
 
 
 @cost_of("aten::glu_backward", category="elementwise")
@@ -206,7 +206,7 @@ def glu_backward(call: OpCall) -> Cost:
 def log_sigmoid_forward(call: OpCall) -> Cost:
     """x -> result, and a buffer that only the CPU fills: 1 flop each; bytes: x and the result."""
     x = tensor(call, 0)
-    return tally(counted(x), read=[x], written=[like(x)], dtype=x.dtype)
+    return tally(counted(x), read=[x], written=[like(x)])
 
 
 @cost_of("aten::_prelu_kernel_backward", category="elementwise")
@@ -226,7 +226,7 @@ def native_dropout(call: OpCall) -> Cost:
     x = tensor(call, 0)
     count = counted(x)
     written = [like(x), like(x, "bool")]
-    return tally(2 * count, read=[x], written=written, dtype=x.dtype, params=f"N={count}")
+    return tally(2 * count, read=[x], written=written, params=f"N={count}")
 
 
 @cost_of("aten::native_dropout_backward", "aten::_masked_scale", category="elementwise")
@@ -234,7 +234,7 @@ def native_dropout_backward(call: OpCall) -> Cost:
     """Grad, mask -> gradient: two products, 2 flops each; bytes: grad, mask, result."""
     grad, mask = tensor(call, 0), tensor(call, 1)
     flops = 2 * counted(grad)
-    return tally(flops, read=[grad, mask], written=[like(grad)], dtype=grad.dtype)
+    return tally(flops, read=[grad, mask], written=[like(grad)])
 
 
 @cost_of(
@@ -260,7 +260,7 @@ def fake_quantize(call: OpCall) -> Cost:
     x = tensor(call, 0)
     written = [like(x), like(x, "bool")]
     more = [maybe_tensor(call, 1), maybe_tensor(call, 2)]
-    return tally(7 * counted(x), read=[x, *more], written=written, dtype=x.dtype)
+    return tally(7 * counted(x), read=[x, *more], written=written)
 
 
 @cost_of(
@@ -270,7 +270,7 @@ def fake_quantize(call: OpCall) -> Cost:
 def quantize(call: OpCall) -> Cost:
     """x -> one byte each: scale, shift, round, clamp: 4 flops each; bytes: x and the result."""
     x = tensor(call, 0)
-    return tally(4 * counted(x), read=[x], written=[like(x, "qi8")], dtype=x.dtype)
+    return tally(4 * counted(x), read=[x], written=[like(x, "qi8")])
 
 
 @cost_of("aten::dequantize", category="elementwise")
@@ -290,7 +290,7 @@ def gated(call: OpCall) -> Cost:
     """Result (…, n), x (…, 2n): an activation and a product, 2 flops each; bytes: x and result."""
     out, x = tensor(call, 0), tensor(call, 1)
     count = counted(out)
-    return tally(2 * count, read=[x], written=[out], dtype=x.dtype, params=f"N={count}")
+    return tally(2 * count, read=[x], written=[out], params=f"N={count}")
 
 
 @cost_of(
@@ -323,4 +323,4 @@ def fp8_quant(call: OpCall) -> Cost:
     """
     one, other, scale = tensor(call, 0), tensor(call, 1), maybe_tensor(call, 2)
     out, x = (one, other) if (one.dtype or "").startswith(("f8", "i8", "u8")) else (other, one)
-    return tally(3 * counted(x), read=[x, scale], written=[out], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x, scale], written=[out])

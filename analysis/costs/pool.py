@@ -23,7 +23,6 @@ from pyprof2.analysis.costs.operands import (
     numel,
     refuse,
     result,
-    spanning,
     tally,
     tensor,
     value,
@@ -86,7 +85,6 @@ def _pool(
         Size(taps, "window") * counted(out, "out"),
         read=[x],
         written=[out, like(out, "i64") if indices else None],
-        dtype=x.dtype,
         params=f"window={'x'.join(map(str, window or ()))},out={numel(out.shape)}",
     )
     if window:
@@ -135,7 +133,6 @@ def max_pool_backward(call: OpCall) -> Cost:
         count,
         read=[grad, like(grad, "i64")],
         written=[like(x)],
-        dtype=grad.dtype,
         params=f"grad={count},N={numel(x.shape)}",
     )
 
@@ -153,7 +150,6 @@ def avg_pool_backward(call: OpCall) -> Cost:
         count * Size(numel(window), "window") if window else counted(x),
         read=[grad],
         written=[like(x)],
-        dtype=grad.dtype,
     )
     if window:
         return cost
@@ -187,13 +183,14 @@ def adaptive_pool(call: OpCall, evidence: Evidence) -> Cost:
             counted(x),
             read=[x],
             written=[fresh(out, x.dtype), fresh(out, "i64") if indices else None],
-            dtype=x.dtype,
             params=f"N={numel(x.shape)},out={numel(out)}",
         )
         for out in shapes
     ]
-    words = "the size of the result is not recorded: taken as one element each"
-    return spanning(*costs, assumed=words)
+    if len(costs) == 1:
+        return costs[0]
+    note = "the size of the result is not recorded: taken as one element each"
+    return bounded(costs[0], note, traffic=(costs[0].bytes, costs[1].bytes))
 
 
 @cost_of("aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward",
@@ -201,7 +198,7 @@ def adaptive_pool(call: OpCall, evidence: Evidence) -> Cost:
 def adaptive_avg_pool_backward(call: OpCall) -> Cost:
     """Grad, x -> gradient of x: one division for each element of x; bytes: grad, the gradient."""
     grad, x = tensor(call, 0), tensor(call, 1)
-    return tally(counted(x), read=[grad], written=[like(x)], dtype=grad.dtype)
+    return tally(counted(x), read=[grad], written=[like(x)])
 
 
 @cost_of("aten::max_unpool2d", "aten::max_unpool3d", category="pool")
@@ -242,7 +239,6 @@ def upsample(call: OpCall, evidence: Evidence) -> Cost:
         per_element * counted(out, "out"),
         read=[x],
         written=[out],
-        dtype=x.dtype,
         params=f"N={numel(x.shape)},out={numel(out.shape)}",
     )
 
@@ -278,7 +274,7 @@ def upsample_backward(call: OpCall) -> Cost:
     if not sizes or len(sizes) != spatial + 2:
         refuse("the size of the input is not in the recording")
     flops = max(per_element, 1) * counted(grad)
-    return tally(flops, read=[grad], written=[fresh(sizes, grad.dtype)], dtype=grad.dtype)
+    return tally(flops, read=[grad], written=[fresh(sizes, grad.dtype)])
 
 
 @cost_of("aten::grid_sampler_2d", "aten::grid_sampler_3d", "aten::grid_sampler",
@@ -293,7 +289,7 @@ def grid_sample(call: OpCall) -> Cost:
     mode = integers(call, 2) or (0,)
     per_element = {0: 31 if len(x.shape) == 5 else 11, 1: 0, 2: 35}.get(mode[0], 11)
     out = fresh((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
-    return tally(per_element * counted(out), read=[x, grid], written=[out], dtype=x.dtype)
+    return tally(per_element * counted(out), read=[x, grid], written=[out])
 
 
 @cost_of("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
@@ -307,7 +303,7 @@ def grid_sample_backward(call: OpCall) -> Cost:
     per_element = 62 if len(x.shape) == 5 else 22
     written = [like(x), like(grid)]
     flops = per_element * counted(grad)
-    return tally(flops, read=[grad, x, grid], written=written, dtype=grad.dtype)
+    return tally(flops, read=[grad, x, grid], written=written)
 
 
 @cost_of("aten::affine_grid_generator", category="pool")
@@ -319,4 +315,4 @@ def affine_grid(call: OpCall) -> Cost:
     dims = len(size) - 2
     out = fresh((size[0], *size[2:], dims), theta.dtype)
     flops = 2 * (dims + 1) * numel(out.shape)
-    return tally(flops, read=[theta], written=[out], dtype=theta.dtype)
+    return tally(flops, read=[theta], written=[out])

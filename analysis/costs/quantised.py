@@ -287,7 +287,7 @@ def int8_vectorwise_quant(call: OpCall) -> Cost:
     """x (…, k) -> i8 and the largest value of each row in f32: compare, scale, round: 3 each."""
     x = tensor(call, 0)
     stats = fresh(x.shape[:-1], "f32")
-    return tally(3 * counted(x), read=[x], written=[like(x, "i8"), stats], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[like(x, "i8"), stats])
 
 
 @cost_of("bitsandbytes::gemv_4bit", "bitsandbytes::gemm_4bit", category="matmul")
@@ -329,7 +329,7 @@ def _blocks(x: Tensor, block: int | None, out: Tensor, more: list[Tensor | None]
     if not block:
         refuse("the size of a block is not in the recording")
     scales = fresh((math.ceil(numel(x.shape) / block),), "f32")
-    return tally(3 * counted(x), read=[x, *more], written=[out, scales], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x, *more], written=[out, scales])
 
 
 @cost_of("bitsandbytes::dequantize_blockwise", category="elementwise")
@@ -464,7 +464,7 @@ def linear_dynamic(call: OpCall, evidence: Evidence) -> Cost:
 def group_quant(call: OpCall) -> Cost:
     """x, result of 8 bits, a scale for each group: compare, scale, clamp: 3 flops each."""
     x, out, scales = (tensor(call, at) for at in range(3))
-    return tally(3 * counted(x), read=[x], written=[out, scales], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[out, scales])
 
 
 @cost_of("_C::static_scaled_int8_quant", "_C::dynamic_scaled_int8_quant", category="elementwise")
@@ -486,7 +486,7 @@ def int8_quant(call: OpCall) -> Cost:
 def gelu_into(call: OpCall) -> Cost:
     """Result, x: an activation named as one function, 1 flop each."""
     out, x = tensor(call, 0), tensor(call, 1)
-    return tally(counted(x), read=[x], written=[out], dtype=x.dtype)
+    return tally(counted(x), read=[x], written=[out])
 
 
 @cost_of("sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", category="attention")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def draw_into(call: OpCall) -> Cost:
     """x, parameters: x written; probabilities given as a tensor are read."""
     x, more = tensor(call, 0), maybe_tensor(call, 1)
-    return tally(0, read=[more], written=[x], params=f"N={numel(x.shape)}")
+    return tally(read=[more], written=[x], params=f"N={numel(x.shape)}")
 
 
 @cost_of(
@@ -52,7 +52,7 @@ def draw_like(call: OpCall) -> Cost:
     x = tensor(call, 0)
     read = [] if call.op.endswith("_like") else [x, maybe_tensor(call, 1)]
     dtype = dtype_at(call, 3 if "randint" in call.op else 1) if not read else None
-    return tally(0, read=read, written=[like(x, dtype)], params=f"N={numel(x.shape)}")
+    return tally(read=read, written=[like(x, dtype)], params=f"N={numel(x.shape)}")
 
 
 @cost_with_evidence("aten::rand", "aten::randn", "aten::randint", "aten::normal", category="random")
@@ -60,18 +60,18 @@ def draw(call: OpCall, evidence: Evidence) -> Cost:
     """Shape, dtype -> draws: written. `randint` has one or two limits before the shape."""
     if evidence.output is not None:
         out = fresh(evidence.output.shape, evidence.output.dtype or "f32")
-        return tally(0, written=[out], params=f"N={numel(out.shape)}")
+        return tally(written=[out], params=f"N={numel(out.shape)}")
     if call.op == "aten::normal":
         given = [item for at in range(2) if (item := maybe_tensor(call, at)) is not None]
         if given:
-            return tally(0, read=given, written=[like(given[0])])
+            return tally(read=given, written=[like(given[0])])
     at = next((at for at in range(3) if isinstance(value(call, at), list | tuple)), None)
     shape = None if at is None else integers(call, at)
     if at is None or shape is None:
         refuse("the shape is not in the recording")
     default = "i64" if call.op == "aten::randint" else "f32"
     out = fresh(shape, dtype_at(call, at + 1) or default)
-    return tally(0, written=[out], params=f"N={numel(shape)}")
+    return tally(written=[out], params=f"N={numel(shape)}")
 
 
 @cost_of("aten::randperm", category="random")
@@ -93,6 +93,6 @@ def multinomial(call: OpCall) -> Cost:
     count = needed(integer(call, 1), "the number of draws is not in the recording")
     out = fresh((*weights.shape[:-1], count), "i64")
     flops = 2 * counted(weights)
-    cost = tally(flops, read=[weights], written=[out], dtype=weights.dtype)
+    cost = tally(flops, read=[weights], written=[out])
     note = "one pass over the weights assumed, as for one draw each"
     return bounded(cost, note, flops=(0, flops * max(count, 1)))

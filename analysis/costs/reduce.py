@@ -27,7 +27,6 @@ from pyprof2.analysis.costs.operands import (
     refuse,
     result,
     scalars_recorded,
-    spanning,
     tally,
     tensor,
     value,
@@ -104,7 +103,6 @@ def _reduction(row: _ReducedRow, call: OpCall, x: Tensor, out: Tensor) -> Cost:
         max(flops, 0),
         read=[x],
         written=written,
-        dtype=x.dtype,
         params=f"N={count},out={kept}",
     )
 
@@ -171,7 +169,7 @@ def extreme(call: OpCall, evidence: Evidence) -> Cost:
     count = counted(x)
     params = f"N={count}"
     if len(call.inputs) == 1:
-        return tally(count, read=[x], written=[fresh((), x.dtype)], dtype=x.dtype, params=params)
+        return tally(count, read=[x], written=[fresh((), x.dtype)], params=params)
     dim = integer(call, 2 if call.op == "aten::kthvalue" else 1)
     known = evidence.output.shape if evidence.output else None
     shape = _without(x.shape, (dim,)) if dim is not None else known
@@ -181,19 +179,20 @@ def extreme(call: OpCall, evidence: Evidence) -> Cost:
             count,
             read=[x],
             written=[fresh(out, x.dtype), fresh(out, "i64")],
-            dtype=x.dtype,
             params=params,
         )
         for out in shapes
     ]
-    return spanning(*costs, assumed=_UNKNOWN_DIMS)
+    if len(costs) == 1:
+        return costs[0]
+    return bounded(costs[0], _UNKNOWN_DIMS, traffic=(costs[0].bytes, costs[1].bytes))
 
 
 @cost_of("aten::equal", category="reduce")
 def equal(call: OpCall) -> Cost:
     """Two tensors -> one bool: N comparisons; bytes: both."""
     a, b = tensor(call, 0), tensor(call, 1)
-    return tally(counted(a), read=[a, b], written=[fresh((), "bool")], dtype=a.dtype)
+    return tally(counted(a), read=[a, b], written=[fresh((), "bool")])
 
 
 @cost_of("aten::trace", category="reduce")
@@ -201,7 +200,7 @@ def trace(call: OpCall) -> Cost:
     """(m, n) -> one number: min(m, n) additions; bytes: the diagonal and the number."""
     x = tensor(call, 0)
     count = min(x.shape)
-    return tally(count, read=[fresh((count,), x.dtype)], written=[fresh((), x.dtype)])
+    return tally(count, read=[fresh((count,), x.dtype)], written=[fresh((), x.dtype)], dtype=None)
 
 
 @cost_of(
@@ -218,7 +217,7 @@ def scan(call: OpCall) -> Cost:
     each = 3 if "log" in call.op else 1
     count = counted(x)
     out = x if call.op.endswith("_") else like(x, dtype)
-    return tally(each * count, read=[x], written=[out], dtype=x.dtype, params=f"N={count}")
+    return tally(each * count, read=[x], written=[out], params=f"N={count}")
 
 
 @cost_of("aten::cummax", "aten::cummin", "aten::_cummax_helper", "aten::_cummin_helper",
@@ -226,7 +225,7 @@ def scan(call: OpCall) -> Cost:
 def running_extreme(call: OpCall) -> Cost:
     """x, dim -> running extremes and their places: N comparisons; bytes: x, values, 8 per place."""
     x = tensor(call, 0)
-    return tally(counted(x), read=[x], written=[like(x), like(x, "i64")], dtype=x.dtype)
+    return tally(counted(x), read=[x], written=[like(x), like(x, "i64")])
 
 
 def _width(call: OpCall, x: Tensor, index: int) -> int:
@@ -255,7 +254,7 @@ def sort(call: OpCall) -> Cost:
     written = [] if call.op == "aten::argsort" else [like(x)]
     if call.op != "aten::msort":
         written.append(like(x, "i64"))
-    return tally(flops, read=[x], written=written, dtype=x.dtype, params=f"N={count}")
+    return tally(flops, read=[x], written=written, params=f"N={count}")
 
 
 @cost_with_evidence("aten::topk", category="sort")
@@ -271,7 +270,7 @@ def topk(call: OpCall, evidence: Evidence) -> Cost:
     rows = count // max(_width(call, x, 2), 1)
     picked = rows * k if k is not None else numel(evidence.output.shape if evidence.output else ())
     written = [fresh((picked,), x.dtype), fresh((picked,), "i64")]
-    return tally(count, read=[x], written=written, dtype=x.dtype, params=f"N={count},k={k}")
+    return tally(count, read=[x], written=written, params=f"N={count},k={k}")
 
 
 @cost_of("aten::searchsorted", "aten::bucketize", category="sort")
@@ -289,14 +288,14 @@ def searchsorted(call: OpCall) -> Cost:
     values = other if isinstance(other, Tensor) else fresh((), edges.dtype)
     out = like(values, "i32" if value(call, 2) is True else "i64")
     flops = counted(values) * _log2(edges.shape[-1] + 1)
-    return tally(flops, read=[edges, values], written=[out], dtype=edges.dtype)
+    return tally(flops, read=[edges, values], written=[out])
 
 
 @cost_of("aten::renorm", "aten::renorm_", category="reduce")
 def renorm(call: OpCall) -> Cost:
     """x -> x with the norm of each row bounded: 3N: square, add, scale; bytes: x and the result."""
     x = tensor(call, 0)
-    return tally(3 * counted(x), read=[x], written=[like(x)], dtype=x.dtype)
+    return tally(3 * counted(x), read=[x], written=[like(x)])
 
 
 @cost_of("_moe_C::topk_softmax", "sgl_kernel::topk_softmax", "aiter::topk_softmax",
@@ -308,4 +307,4 @@ def topk_softmax(call: OpCall) -> Cost:
     """
     items = [item for item in call.inputs if isinstance(item, Tensor)]
     scores = items[-1]
-    return tally(6 * counted(scores), read=[scores], written=items[:-1], dtype=scores.dtype)
+    return tally(6 * counted(scores), read=[scores], written=items[:-1])

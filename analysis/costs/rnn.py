@@ -75,7 +75,6 @@ def stack(call: OpCall) -> Cost:
         2 * _rows(x) * _matrices(weights),
         read=[x, *_as(weights, x), state, cell],
         written=[out, like(state), None if cell is None else like(cell)],
-        dtype=x.dtype,
         params=_params(x, weights),
     )
 
@@ -145,7 +144,6 @@ def stack_backward(call: OpCall) -> Cost:
             like(state),
             None if cell is None else like(cell),
         ],
-        dtype=x.dtype,
         params=_params(x, weights),
     )
     if mask is not None:
@@ -167,7 +165,6 @@ def cpu_layer(call: OpCall) -> Cost:
         2 * _rows(x) * _matrices(tuple(weights)),
         read=[x, *weights, state, cell],
         written=[out, like(state), like(cell)],
-        dtype=x.dtype,
         params=_params(x, tuple(weights)),
     )
 
@@ -184,7 +181,6 @@ def cpu_layer_backward(call: OpCall) -> Cost:
         4 * _rows(x) * _matrices(tuple(weights)),
         read=[x, *weights, state, cell, *rest],
         written=[like(item) for item in (x, *weights, state, cell)],
-        dtype=x.dtype,
         params=_params(x, tuple(weights)),
     )
 
@@ -206,7 +202,6 @@ def network(call: OpCall) -> Cost:
         2 * _rows(x) * _matrices(weights),
         read=[x, *known],
         written=[out],
-        dtype=x.dtype,
         params=_params(x, weights),
     )
 
@@ -224,7 +219,6 @@ def cell(call: OpCall) -> Cost:
         2 * _rows(x) * (numel(inner.shape) + numel(outer.shape)),
         read=[x, inner, outer, *biases, *states],
         written=[like(item) for item in states],
-        dtype=x.dtype,
         params=_params(x, (inner, outer)),
     )
 
@@ -241,7 +235,7 @@ def fused_lstm_cell(call: OpCall) -> Cost:
     each = 13 if biases[0] is None else 21
     written = [like(state), like(state), like(inner)]
     flops = each * counted(state)
-    return tally(flops, read=[inner, outer, state, *biases], written=written, dtype=inner.dtype)
+    return tally(flops, read=[inner, outer, state, *biases], written=written)
 
 
 @cost_of("aten::_thnn_fused_gru_cell", category="rnn")
@@ -258,7 +252,6 @@ def fused_gru_cell(call: OpCall) -> Cost:
         each * counted(state),
         read=[inner, outer, state, *biases],
         written=[like(state), workspace],
-        dtype=inner.dtype,
     )
 
 
@@ -283,4 +276,4 @@ def fused_gru_cell_backward(call: OpCall) -> Cost:
     grad, workspace = tensor(call, 0), tensor(call, 1)
     wide = fresh((3 * numel(grad.shape),), grad.dtype)
     flops = 20 * counted(grad)
-    return tally(flops, read=[grad, workspace], written=[wide, wide, like(grad)], dtype=grad.dtype)
+    return tally(flops, read=[grad, workspace], written=[wide, wide, like(grad)])

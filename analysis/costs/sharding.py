@@ -53,7 +53,7 @@ def chunk_cat(call: OpCall) -> Cost:
 def split_with_sizes_copy(call: OpCall) -> Cost:
     """The buffer of all ranks -> parameters: read, and as much written."""
     x = tensor(call, 0)
-    return tally(0, read=[x], written=[like(x)], params=count_text(x))
+    return tally(read=[x], written=[like(x)], params=count_text(x))
 
 
 def _listed(call: OpCall) -> tuple[Tensor, ...]:
@@ -66,6 +66,6 @@ def _listed(call: OpCall) -> tuple[Tensor, ...]:
 def _gathered(parts: tuple[Tensor, ...], out: Tensor) -> Cost:
     def make(guess: str) -> Cost:
         (out_,) = typed([out], guess)
-        return tally(0, read=typed(parts, guess), written=[out_], params=count_text(out))
+        return tally(read=typed(parts, guess), written=[out_], params=count_text(out))
 
     return over_dtypes([*parts, out], make, ("u8", out.dtype or "f32", "f64"))

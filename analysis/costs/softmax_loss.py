@@ -50,7 +50,6 @@ def _softmax(x: Tensor, out: Tensor, per_element: int, *more: Tensor | None) -> 
         per_element * count,
         read=[x, *more],
         written=[out],
-        dtype=x.dtype,
         params=f"N={count}",
     )
 
@@ -82,7 +81,7 @@ def softmax_backward(call: OpCall) -> Cost:
     grad, y = tensor(call, 0), tensor(call, 1)
     out = like(grad, dtype_at(call, 3))
     count = counted(grad)
-    return tally(4 * count, read=[grad, y], written=[out], dtype=grad.dtype, params=f"N={count}")
+    return tally(4 * count, read=[grad, y], written=[out], params=f"N={count}")
 
 
 @cost_of("aten::_masked_softmax_backward", category="softmax")
@@ -90,7 +89,7 @@ def masked_softmax_backward(call: OpCall) -> Cost:
     """Grad, y, mask -> gradient: as `_softmax_backward_data`; the mask is read."""
     grad, y, mask = (tensor(call, index) for index in range(3))
     flops = 4 * counted(grad)
-    return tally(flops, read=[grad, y, mask], written=[like(grad)], dtype=grad.dtype)
+    return tally(flops, read=[grad, y, mask], written=[like(grad)])
 
 
 @cost_of(
@@ -156,7 +155,6 @@ def cross_entropy_loss(call: OpCall) -> Cost:
             flops + numel(scores.shape) if smooths and not is_fused else flops,
             read=[scores, target, weight, None if is_fused else gathered],
             written=[fresh(out, scores.dtype), *([] if is_fused else [like(scores), total])],
-            dtype=scores.dtype,
             params=f"N={numel(target.shape)},C={_classes(scores)}",
         )
         for is_fused, gathered in (
@@ -190,7 +188,6 @@ def linear_cross_entropy(call: OpCall) -> Cost:
         2 * m * c * h + 5 * m * c + m,
         read=[x, weight, target, bias],
         written=[fresh((), x.dtype)],
-        dtype=x.dtype,
         params=f"M={rows},N={classes},K={weight.shape[-1]}",
     )
     scores = size(fresh((rows, classes), x.dtype))
@@ -242,7 +239,6 @@ def loss(call: OpCall) -> Cost:
             (row.flops + extra) * count,
             read=[x, target, *weights],
             written=[fresh(shape, promote(x, target))],
-            dtype=x.dtype,
             params=f"N={count}",
         )
         for extra, shape in ((1, ()), (0, x.shape))
@@ -278,7 +274,7 @@ def cosine_similarity(call: OpCall) -> Cost:
     a, b = tensor(call, 0), tensor(call, 1)
     dim = integer(call, 2)
     shape = [n for at, n in enumerate(a.shape) if at != (1 if dim is None else dim) % len(a.shape)]
-    return tally(6 * counted(a), read=[a, b], written=[fresh(shape, a.dtype)], dtype=a.dtype)
+    return tally(6 * counted(a), read=[a, b], written=[fresh(shape, a.dtype)])
 
 
 @cost_of("aten::_ctc_loss", "aten::_cudnn_ctc_loss", category="loss")
@@ -292,7 +288,7 @@ def ctc_loss(call: OpCall) -> Cost:
     longest = max(targets.shape[1] if len(targets.shape) > 1 else _longest(call), 1)
     states = steps * batch * (2 * longest + 1)
     table = fresh((states,), scores.dtype)
-    cost = tally(6 * states, read=[scores, targets], written=[table], dtype=scores.dtype)
+    cost = tally(6 * states, read=[scores, targets], written=[table])
     return bounded(
         cost,
         "all sequences taken to be as long as the longest",

@@ -51,7 +51,6 @@ def selective_scan(call: OpCall) -> Cost:
         (7 * states + each) * count,
         read=[u, delta, a, maybe_tensor(call, 3), maybe_tensor(call, 4), d, z, bias],
         written=[like(u)],
-        dtype=u.dtype,
         params=f"N={count},S={states}",
     )
 
@@ -112,7 +111,6 @@ def _convolved(call: OpCall, x: Tensor, more: list[Tensor | None], written: list
         2 * numel(x.shape) * weight.shape[-1],
         read=[x, weight, maybe_tensor(call, 2), *more],
         written=written,
-        dtype=x.dtype,
         params=_channels(weight),
     )
 
@@ -138,8 +136,8 @@ def causal_conv_backward(call: OpCall) -> Cost:
     made = [maybe_tensor(call, at) for at in (7, 8, 9, 10)]
     written = [item for item in made if item is not None] or [like(x), like(weight)]
     read = [x, weight, maybe_tensor(call, 2), grad]
-    cost = tally((2 if activated is False else 3) * each, read=read, written=written)
-    cost = replace(cost, dtype=x.dtype, params=_channels(weight))
+    flops = (2 if activated is False else 3) * each
+    cost = tally(flops, read=read, written=written, params=_channels(weight))
     if activated is None:
         note = "whether there is an activation is not recorded: taken to be"
         return bounded(cost, note, flops=(2 * each, 3 * each))
@@ -162,6 +160,5 @@ def causal_conv_update(call: OpCall) -> Cost:
         2 * numel(x.shape) * weight.shape[-1],
         read=[x, used, weight, maybe_tensor(call, 3)],
         written=[used, like(x)],
-        dtype=x.dtype,
         params=_channels(weight),
     )

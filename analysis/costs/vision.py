@@ -121,7 +121,6 @@ def deform_conv2d(call: OpCall) -> Cost:
         product + per_value * columns * Size(x.shape[1], "C"),
         read=[x, weight, offset, mask, bias],
         written=[out],
-        dtype=x.dtype,
         params=f"N={x.shape[0]},C={x.shape[1]},K={weight.shape[0]},out={numel(offset.shape[-2:])},"
         f"window={numel(weight.shape[2:])}",
     )
@@ -142,7 +141,6 @@ def nms(call: OpCall) -> Cost:
         flops,
         read=[boxes, scores],
         written=[fresh((n,), "i64")],
-        dtype=boxes.dtype,
         params=f"N={n}",
     )
     read = total([boxes, scores])
@@ -186,7 +184,7 @@ def smooth_resize(call: OpCall) -> Cost:
         for n, m in zip((rows, columns), out.shape[-2:], strict=True)
     )
     apart = 2 * images * (rows * across + out.shape[-1] * down)
-    cost = tally(apart, read=[x], written=[other], dtype=x.dtype, params=f"out={numel(out.shape)}")
+    cost = tally(apart, read=[x], written=[other], params=f"out={numel(out.shape)}")
     note = "rows, then columns; a kernel that does both at once does more"
     return bounded(cost, note=note, flops=(apart, max(apart, 2 * images * down * across)))
 
