@@ -235,9 +235,7 @@ def real_trace(request: pytest.FixtureRequest, shared_trace: Callable[[str], Pat
     return shared_trace(request.param)
 
 
-_EVERY_TRACE: Final = [
-    path for paths in (*SHARED_TRACES.values(), MORE_TRACES) for path in paths
-]
+_EVERY_TRACE: Final = [path for paths in (*SHARED_TRACES.values(), MORE_TRACES) for path in paths]
 _TRACES_OF: Final = {
     "real_trace": [str(path.relative_to(SHARED / "traces")) for path in _EVERY_TRACE]
 } | {
