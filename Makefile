@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
 	@echo 'make test      install, and run the tests (PYTEST_ARGS=…)'
-	@echo 'make test-slow  slow tests that every change needs: a page in a browser, scripts under capture'
+	@echo 'make test-slow  slow tests that every change needs: journeys, a page in a browser, scripts under capture'
 	@echo 'make test-release  all other tests, half an hour of them, and then those that measure'
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
 	@echo 'make test-integrations  both of these:'
