@@ -22,8 +22,14 @@ STACK_SEPARATOR: Final = " > "
 
 _FRAME: Final = re.compile(r"(?P<path>.+?)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
 _LIBRARY: Final = re.compile(
-    r"""(?:^|/)(?:
-        torch/|torchgen/|functorch/                   # the framework
+    r"""^torch/|-packages/torch/|(?:^|/)(?:
+        torchgen/|functorch/                          # the framework
+      | torch/(?:_\w+|accelerator|amp|ao|autograd|backends|compiler|contrib|cpu|cuda|distributed
+          |distributions|export|fft|func|futures|fx|jit|linalg|masked|monitor|mps|mtia
+          |multiprocessing|nativert|nested|nn|numa|onnx|optim|package|profiler|quantization|signal
+          |sparse|special|testing|utils|xpu)/         # and no other folder of this name
+      | torch/(?:_\w+|functional|hub|library|overrides|quasirandom|random|return_types
+          |serialization|storage|torch_version|types|version)\.py
       | pyprof2/(?:agents|analysis|api|capture|cli|data|integrations|lsp|nvtx|parsers|pipeline
           |reports|store|watch)/                      # ourselves, and not what lies beside us
       | pyprof2/(?:__\w+__|columns|errors|frames|markers|parse|problems|prof|recording

@@ -75,11 +75,11 @@ class RunFindings:
 
             return read
 
-        ranks = self.tables.ranks
+        ranks, advice = self.tables.ranks, self.how_to_record
         if self.time.idle_windows.empty:
             hosts = self.time.host_times
             own = [rank for rank in ranks if rank.rank in hosts]
-            found = (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
+            found = (facts_of_host(of_rank(rank), hosts[rank.rank], advice) for rank in own)
             return self._with_events(found)
 
         devices = self.tables.table("devices").to_pylist()
@@ -89,7 +89,7 @@ class RunFindings:
             for rank in ranks
         )
         windows = self.time.idle_windows
-        return self._with_events(facts_of_parts(parts, windows, devices, device, job))
+        return self._with_events(facts_of_parts(parts, windows, devices, advice, device, job))
 
     def _with_events(self, found: Iterable[RankFacts]) -> Iterator[RankFacts]:
         """Yield facts with why compiled graphs are not fewer, which the manifest says."""

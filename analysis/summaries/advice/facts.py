@@ -25,7 +25,6 @@ from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
-from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import narrow, row_of, short, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
     from pyprof2.analysis.summaries.advice.without import Replay
+    from pyprof2.problems import Advice
 
     Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
 
@@ -64,7 +64,7 @@ INPUT: Final = {
         "rank", "gap_id", "device", "start_ns", "time_ns", "step", "group", "cause", "op",
         "source", "layer", "call", "drained", "op_id", "launch_id", "kernel_id",
     ),
-    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "profiler", "span"),
+    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "span"),
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
@@ -167,7 +167,7 @@ class RankFacts:
         steps: when each step was.
         devices: what was recorded of each device, with its peaks, after an empty one.
         world_size: how many ranks the job has, 1 where that is not recorded.
-        profiler: `kineto` or `nsight`.
+        advice: how to record what is not recorded.
         job: what is known of all ranks together; None where one was recorded.
         compile_events: rows of the manifest: why compiled graphs are not fewer.
         is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
@@ -180,7 +180,7 @@ class RankFacts:
     steps: StepWindows
     devices: Sequence[tuple[Mapping[str, Any], Device | None]]
     world_size: int
-    profiler: str
+    advice: Advice
     job: Together | None = None
     compile_events: Sequence[Mapping[str, Any]] = ()
     is_cpu: bool = False
@@ -495,33 +495,11 @@ class ColumnsOfRank:
         return rows
 
 
-def facts_of_ranks(
-    tables: Mapping[str, pa.Table],
-    devices: Sequence[Mapping[str, Any]],
-    override: Path | str | None = None,
-) -> Iterator[RankFacts]:
-    """Yield what was recorded of each rank whose devices did anything.
-
-    Args:
-        tables: columns `INPUT` of the canonical tables of all ranks.
-        devices: rows of the canonical table `devices`.
-        override: a device's name, or a file that describes one, to use instead of the recorded.
-    """
-    ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
-
-    def of_rank(rank: int) -> tuple[int, Callable[[str], ChunkedTable], StepWindows]:
-        def read(name: str) -> ChunkedTable:
-            return InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
-
-        return rank, read, _steps_of(read)
-
-    yield from facts_of_parts(map(of_rank, ranks), windows_of_ranks(tables), devices, override)
-
-
 def facts_of_parts(
     parts: Iterable[tuple[int, Callable[[str], ChunkedTable], StepWindows]],
     windows: pd.DataFrame,
     devices: Sequence[Mapping[str, Any]],
+    advice: Advice,
     override: Path | str | None = None,
     job: Together | None = None,
 ) -> Iterator[RankFacts]:
@@ -532,8 +510,9 @@ def facts_of_parts(
             `INPUT`, and when its steps were; asked for one after another, so that few of them are
             in memory together.
         windows: of all ranks, as `windows_of_ranks` returns them.
-        devices: as for `facts_of_ranks`.
-        override: the same.
+        devices: rows of the canonical table `devices`.
+        advice: how to record what is not recorded.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
         job: what is known of all ranks together; None where one was recorded.
     """
 
@@ -543,21 +522,24 @@ def facts_of_parts(
     for rank, read, steps in parts:
         own = windows[windows["rank"] == rank]
         if len(own):
-            yield replace(_of_rank(read, own, steps, judge), job=job)
+            yield replace(_of_rank(read, own, steps, judge, advice), job=job)
 
 
-def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankFacts:
+def facts_of_host(
+    read: Callable[[str], ChunkedTable], times: pa.Table, advice: Advice
+) -> RankFacts:
     """Return what was recorded of a rank without a device.
 
     Args:
         read: opens a canonical table of it by its name, columns `INPUT`.
         times: of it, see `host_time.host_time`; there is a row at least.
+        advice: how to record what is not recorded.
     """
     windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
     idle = InMemory(times.select(INPUT["idle"]))
     facts = _of_rank(
         lambda name: idle if name == "idle" else read(name), windows, _steps_of(read),
-        lambda rows: devices_of(rows, []),
+        lambda rows: devices_of(rows, []), advice,
     )  # fmt: skip
     return replace(facts, is_cpu=True)
 
@@ -574,14 +556,14 @@ def _of_rank(
     windows: pd.DataFrame,
     steps: StepWindows,
     judge: Callable[[pa.Table], tuple[Int, Devices]],
+    advice: Advice,
 ) -> RankFacts:
     found = judge(read("kernels").empty(["device"]))[1]
-    trace = whole(read("trace"), ["world_size", "profiler"]).to_pylist()
-    size = max((row["world_size"] or 1 for row in trace), default=1)
-    profiler = trace[0]["profiler"] if trace else "kineto"
+    sizes = whole(read("trace"), ["world_size"])["world_size"].to_pylist()
+    size = max((each or 1 for each in sizes), default=1)
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
     columns = ColumnsOfRank(read, judge)
-    return RankFacts(rank, columns, window_ns, steps, found, size, profiler)
+    return RankFacts(rank, columns, window_ns, steps, found, size, advice)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
