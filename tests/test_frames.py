@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -17,9 +18,6 @@ from pyprof2.frames import (
     parse_frame,
     shown_line,
 )
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 @pytest.mark.parametrize(
@@ -76,14 +74,30 @@ def test_torch_pyprof2_and_the_standard_library_are_none(path: str) -> None:
     assert not is_user_path(path)
 
 
-@pytest.mark.parametrize("package", [pyprof2, torch], ids=lambda each: each.__name__)
-def test_each_module_and_folder_of_the_package_is_no_users(package: ModuleType) -> None:
-    entries = [*Path(str(package.__file__)).parent.iterdir()]
+def test_each_module_and_folder_of_torch_is_no_users() -> None:
+    entries = [*Path(torch.__file__).parent.iterdir()]
     own = [path.name for path in entries if path.suffix == ".py"]
     own += [f"{each.parent.name}/x.py" for path in entries for each in path.glob("__init__.py")]
 
     assert len(own) > 20
-    assert not [name for name in own if is_user_path(f"/me/{package.__name__}/{name}")]
+    assert not [name for name in own if is_user_path(f"/me/torch/{name}")]
+
+
+def test_what_a_marked_program_runs_of_ours_is_no_users() -> None:
+    """Wherever the package lies, such as in an editable install."""
+    program = """
+import sys, torch, pyprof2
+pyprof2.init()
+print(*(each.__file__ for name, each in sys.modules.items() if name.startswith("pyprof2")))
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    root = Path(pyprof2.__file__).parents[1]
+    own = [Path(each).relative_to(root) for each in shown.stdout.decode().split()]
+
+    assert len(own) > 20
+    # What shows results in a notebook is registered there, and not called.
+    idle = {"pyprof2/api/__init__.py", "pyprof2/api/displays.py"}
+    assert {str(each) for each in own if is_user_path(f"/me/src/{each}")} == idle
 
 
 @pytest.mark.parametrize(
