@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
-    bounded,
     counted,
     dtype_at,
     first_tensor,
@@ -27,6 +26,7 @@ from pyprof2.analysis.costs.operands import (
     refuse,
     result,
     scalars_recorded,
+    spanning,
     tally,
     tensor,
     value,
@@ -87,9 +87,7 @@ def reduction(call: OpCall, evidence: Evidence) -> Cost:
     if out is not None:
         return _reduction(row, call, x, out)
     one, every = (_reduction(row, call, x, fresh(shape, None)) for shape in ((), x.shape))
-    return bounded(
-        one, _UNKNOWN_DIMS, flops=(every.flops, one.flops), traffic=(one.bytes, every.bytes)
-    )
+    return spanning(one, every, assumed=_UNKNOWN_DIMS)
 
 
 def _reduction(row: _ReducedRow, call: OpCall, x: Tensor, out: Tensor) -> Cost:
@@ -185,9 +183,7 @@ def extreme(call: OpCall, evidence: Evidence) -> Cost:
         )
         for out in shapes
     ]
-    if len(costs) == 1:
-        return costs[0]
-    return bounded(costs[0], _UNKNOWN_DIMS, traffic=(costs[0].bytes, costs[1].bytes))
+    return spanning(*costs, assumed=_UNKNOWN_DIMS)
 
 
 @cost_of("aten::equal", category="reduce")

@@ -21,6 +21,7 @@ from pyprof2.analysis.costs.operands import (
     numel,
     promote,
     size,
+    spanning,
     tally,
     tensor,
     value,
@@ -164,12 +165,7 @@ def cross_entropy_loss(call: OpCall) -> Cost:
             (False, like(scores) if smooths else fresh((count,), scores.dtype)),
         )
     )
-    return bounded(
-        fused,
-        note=_FUSED,
-        flops=(fused.flops, apart.flops),
-        traffic=(fused.bytes, apart.bytes),
-    )
+    return spanning(fused, apart, note=_FUSED)
 
 
 _FUSED: Final = "the logarithms stay on the chip: at the most they are written and read again"
@@ -250,9 +246,7 @@ def loss(call: OpCall) -> Cost:
     if reduction is not None:
         return each if reduction == 0 else summed
     note = "the reduction is not recorded: one number taken to be the result"
-    return bounded(
-        summed, note, flops=(each.flops, summed.flops), traffic=(summed.bytes, each.bytes)
-    )
+    return spanning(summed, each, assumed=note)
 
 
 @cost_of(*_BACKWARD, category="loss")
