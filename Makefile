@@ -30,7 +30,7 @@ LOWEST := tests/parsers tests/store/test_folder.py tests/api/test_run.py tests/c
 LOWEST_BUT := not slow and not real_trace
 
 # What has targets of its own.
-APART := pages or minutes or release
+APART := pages or minutes or slow or release
 
 # Tests start hundreds of processes: what Python compiled once is kept, whoever says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -72,7 +72,8 @@ demo: $(VENV)/.annotate
 test: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto -m 'not ($(APART))' --ignore tests/integrations $(PYTEST_ARGS)
 
-# Of what opens the page of a report in a browser or starts programs by the hundred, one of each kind.
+# Of what opens the page of a report in a browser or starts programs by the hundred, one of each kind;
+# and single tests that take seconds, such as most journeys.
 # Tests that share what is dear to make, and all of nsys, run on one worker.
 test-slow: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and not release' \
