@@ -106,12 +106,10 @@ class _Busy(TimesInWindows):
             copy & ~compute & ~comm,
         )  # fmt: skip
         for time, state in zip(self.times.values(), states, strict=True):
-            time += slices.time(state)
+            np.add(time, slices.time(state), out=time)
 
 
-def _busy(
-    tables: Mapping[str, ChunkedTable], start: Int, end: Int
-) -> dict[tuple[int, str], Int]:
+def _busy(tables: Mapping[str, ChunkedTable], start: Int, end: Int) -> dict[tuple[int, str], Int]:
     """Return by device and part how long the device worked in each window."""
     found: dict[int, _Busy] = {}
     names = ("kernels", "copies")
@@ -136,8 +134,8 @@ def _busy(
 def _idle(idle: ChunkedTable, start: Int) -> dict[tuple[int, str], Int]:
     """Return by device and part how long the device was idle in each window, by its beginning."""
     found: defaultdict[tuple[int, str], Int] = defaultdict(lambda: np.zeros(len(start), np.int64))
-    for rows in chunks_of(idle, INPUT["idle"]):
-        rows = rows.filter(rows["cause"].is_valid())
+    for part in chunks_of(idle, INPUT["idle"]):
+        rows = part.filter(part["cause"].is_valid())
         device, begin, time = (
             int_column(rows, name, missing)
             for name, missing in (("device", NEVER), ("start_ns", 0), ("time_ns", 0))
@@ -153,6 +151,8 @@ def _idle(idle: ChunkedTable, start: Int) -> dict[tuple[int, str], Int]:
 
 def _frame(times: Mapping[tuple[int, str], Int], count: int) -> pd.DataFrame:
     """Return a row for each time in one of so many windows: work by part, idle time by window."""
+    if not count or not times:
+        return pd.DataFrame(columns=["device", "window", "part", "time_ns"])  # of no type
     names = [*BUSY, *sorted({part for _, part in times}.difference(BUSY))]
     keys = [(device, names.index(part)) for device, part in times]
     time = np.array([*times.values()], np.int64).reshape(len(keys), count)
