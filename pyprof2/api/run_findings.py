@@ -62,18 +62,11 @@ class RunFindings:
 
     def facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
-        from pyprof2.analysis.chunked import InMemory
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
         from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 
         def of_rank(rank: RankTables) -> Callable[[str], ChunkedTable]:
-            @cache
-            def read(name: str) -> ChunkedTable:
-                if rank.is_as_stored(name):
-                    return rank.parts(name)
-                return InMemory(rank.read(name, INPUT[name]))
-
-            return read
+            return cache(lambda name: rank.chunked(name, INPUT[name]))
 
         ranks, advice = self.tables.ranks, self.how_to_record
         if self.time.idle_windows.empty:

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, whole
+from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, frame_of_parts, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
@@ -409,13 +409,11 @@ class ColumnsOfRank:
         if kept is not None:
             rows = np.flatnonzero(kept)
             where = kept if where is None else rows_at(rows[where], len(kept))
-        if where is not None and not where.any():
-            return _frame(self.read(name, columns, where))
-        if where is not None and name in _READ_AGAIN:
-            return _frame(self.read(name, columns, where))
+        if where is not None and (name in _READ_AGAIN or not where.any()):
+            return self._frame(name, columns, where)
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            read = _frame(self.read(name, lacking))
+            read = self._frame(name, lacking)
             self._known.update({(name, each): read[each] for each in lacking})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
         if name in _READ_AGAIN:
@@ -463,20 +461,26 @@ class ColumnsOfRank:
 
     def read(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pa.Table:
         """Return columns of the rows that are wanted, of all that are stored."""
+        return pa.concat_tables(self._rows(name, columns, where)).unify_dictionaries()
+
+    def _frame(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pd.DataFrame:
+        return frame_of_parts(self._rows(name, columns, where), columns, _short)
+
+    def _rows(self, name: str, columns: Sequence[str], where: Bool | None) -> Iterator[pa.Table]:
+        """Yield them part by part, at least one."""
         table = self._read(name)
         made = [each for each in columns if (name, each) in _MADE]
         stored = {each for each in columns if each not in made}
         stored.update(column for each in made for column in _MADE[name, each])
-        found = []
+        if where is not None and not where.any():
+            yield self._with_made(table.empty(sorted(stored)), made).select(list(columns))
+            return
         for part in range(len(table)):
             own = None if where is None else where[table.offsets[part] : table.offsets[part + 1]]
             if own is None or own.any():
                 rows = self._with_made(table.read(part, sorted(stored)), made)
                 rows = rows.select(list(columns))
-                found.append(rows if own is None or own.all() else rows.filter(pa.array(own)))
-        if not found:
-            found = [self._with_made(table.empty(sorted(stored)), made).select(list(columns))]
-        return pa.concat_tables(found).unify_dictionaries()
+                yield rows if own is None or own.all() else rows.filter(pa.array(own))
 
     def _with_made(self, rows: pa.Table, made: Sequence[str]) -> pa.Table:
         """Return rows with columns that are made of them."""
@@ -566,44 +570,10 @@ def _of_rank(
     return RankFacts(rank, columns, window_ns, steps, found, size, advice)
 
 
-def _frame(table: pa.Table) -> pd.DataFrame:
-    """Return a DataFrame in which text is categorical and whole numbers stay whole numbers."""
-    columns = {name: _array(name, table[name]) for name in table.column_names}
-    return pd.DataFrame(columns, copy=False)
-
-
-def _array(name: str, column: pa.ChunkedArray) -> Any:
-    """Return a column as pandas takes it; numbers of which none is null as NumPy."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return column.to_numpy()
-    chunks = column.chunks or [pa.array([], kind)]
-    if pa.types.is_dictionary(kind):
-        texts = chunks[0].dictionary.to_pandas()
-        code = np.empty(len(column), np.min_scalar_type(-1 - len(texts)))
-        _fill(code, (each.indices.fill_null(-1) for each in chunks))
-        return pd.Categorical.from_codes(code, texts, validate=False)
-    dtype = kind.to_pandas_dtype()
-    ends = pc.min_max(column).as_py() if name in _SHORT else {"min": _LARGEST_SHORT + 1}
-    if all(abs(end or 0) <= _LARGEST_SHORT for end in ends.values()):
-        # With a million kernels each column counts: numbers of rows and devices are short.
-        dtype = np.int32
-    values = np.empty(len(column), dtype)
-    zero = pa.scalar(0, pa.int64()).cast(kind)
-    _fill(values, (each.fill_null(zero) for each in chunks))
-    if not column.null_count:
-        return values
-    mask = np.empty(len(column), bool)
-    _fill(mask, (each.is_null() for each in chunks))
-    return (pd.arrays.BooleanArray if dtype is np.bool_ else pd.arrays.IntegerArray)(values, mask)
-
-
-def _fill(values: Any, chunks: Iterable[pa.Array]) -> None:
-    """Write what the chunks of a column hold, one after another."""
-    at = 0
-    for chunk in chunks:
-        values[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
-        at += len(chunk)
+def _short(name: str, values: Int) -> Int:
+    """Return numbers of rows and devices in half the memory: of a million kernels it counts."""
+    ends = (values.min(initial=0), values.max(initial=0)) if name in _SHORT else (ENDLESS,)
+    return short(values) if all(abs(end) <= _LARGEST_SHORT for end in ends) else values
 
 
 def is_comm(kernels: pd.DataFrame) -> Bool:
