@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, frame_of_parts, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
@@ -541,18 +540,14 @@ def facts_of_host(
     """
     windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
     idle = InMemory(times.select(INPUT["idle"]))
+    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
+    begun = ["launch_ns", "start_ns", "dur_ns"]
+    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), begun))
     facts = _of_rank(
-        lambda name: idle if name == "idle" else read(name), windows, _steps_of(read),
+        lambda name: idle if name == "idle" else read(name), windows, step_windows(ranges, work),
         lambda rows: devices_of(rows, []), advice,
     )  # fmt: skip
     return replace(facts, is_cpu=True)
-
-
-def _steps_of(read: Callable[[str], ChunkedTable]) -> StepWindows:
-    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
-    times = ["launch_ns", "start_ns", "dur_ns"]
-    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), times))
-    return step_windows(ranges, work)
 
 
 def _of_rank(
