@@ -27,7 +27,6 @@ HASHED := requirements/ci.txt
 
 # What depends most on the versions of what is read and written with.
 LOWEST := tests/parsers tests/store/test_folder.py tests/api/test_run.py tests/cli/test_prof.py
-LOWEST_BUT := not slow and not real_trace
 
 # What has targets of its own.
 APART := pages or minutes or slow or release
@@ -91,7 +90,7 @@ test-lowest:
 		CONSTRAINTS=constraints-lowest.txt HASHED=requirements/ci-lowest.txt in-lowest
 
 in-lowest: $(VENV)/.lowest
-	$(RUN)python -m pytest -n auto -m '$(LOWEST_BUT)' $(LOWEST) $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto -m 'not real_trace' $(LOWEST) $(PYTEST_ARGS)
 
 # What others make that we work with: trainers, and an older torch.
 test-integrations: test-trainers test-torch

@@ -12,6 +12,8 @@ from pyprof2.api.run import load
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 KEYS = ["rank", "step"]
 
 

@@ -29,6 +29,8 @@ SMALL: Final = (
     "part_a100_b256",
 )  # fmt: skip
 
+pytestmark = pytest.mark.slow
+
 
 def cut_off(path: Path, folder: Path, *, by_duration: bool) -> Path:
     """Write a trace with whole µs: starts, and ends or durations, without the digits after it."""

@@ -41,6 +41,7 @@ def store(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pyprof2.parse(recordings / GPU, folder / "net.pyprof2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [

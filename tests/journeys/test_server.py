@@ -19,6 +19,7 @@ PREFILL = "execute_20_context_2(sq20sk20sqsq200sqsk200)_generation_0(sq0sk0sqsq0
 DECODE = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk22sqsq2sqsk22)"
 
 
+@pytest.mark.slow
 def test_phases_of_a_server_say_what_a_token_takes(walk: Walk, tmp_path: Path) -> None:
     """A prefill of 4 ms, then two decodes of 1 ms each whose first work is 2 ms apart."""
     trace(

@@ -27,6 +27,7 @@ def test_the_slow_rank_of_eight_is_named_in_the_first_sentence(walk: Walk) -> No
     assert abs(float(row["excess_pct"]) - 100 * (FACTOR - 1)) < 1
 
 
+@pytest.mark.slow
 def test_healthy_ranks_are_said_to_be_healthy(walk: Walk) -> None:
     files = write(simulate(Job(4)), walk.folder)
 
