@@ -22,7 +22,6 @@ from pyprof2.analysis.costs.operands import (
     numel,
     refuse,
     result,
-    spanning,
     tally,
     tensor,
 )
@@ -168,8 +167,12 @@ def _within(found: _Lookup, made: Callable[[int, int], Cost]) -> Cost:
     """Return the cost by how many rows differ, and their width, with its bounds."""
     narrow, wide = (found.width,) * 2 if found.is_every else (4, _WIDEST)
     least, most = made(min(found.named, 1), narrow), made(found.named, wide)
-    words = AS_FEW if found.is_every else f"{_MEAN}; {AS_FEW}"
-    return spanning(made(found.named, found.width), least, most, assumed=words)
+    return bounded(
+        made(found.named, found.width),
+        AS_FEW if found.is_every else f"{_MEAN}; {AS_FEW}",
+        flops=(least.flops, most.flops),
+        traffic=(least.bytes, most.bytes),
+    )
 
 
 _NODES: Final = tuple(

@@ -60,7 +60,12 @@ def batch_norm(call: OpCall) -> Cost:
     training = _FIXED.get(call.op, flag(call, 5))
     trained, applied = (_batch_norm(call, x, training=mode) for mode in (True, False))
     if training is None:
-        return spanning(trained, applied, assumed="whether it trains is not recorded: taken to")
+        return bounded(
+            trained,
+            "whether it trains is not recorded: taken to",
+            flops=(applied.flops, trained.flops),
+            traffic=(applied.bytes, trained.bytes),
+        )
     return trained if training else applied
 
 

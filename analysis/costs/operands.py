@@ -229,12 +229,11 @@ def bounded(
     return replace(cost, assumed="; ".join(notes), note="" if is_exact else note)
 
 
-def spanning(cost: Cost, *others: Cost, assumed: str = "", note: str = "") -> Cost:
-    """Return `cost` with the least and the most of it and of others as bounds; see `bounded`."""
-    flops = [each.flops for each in (cost, *others)]
+def spanning(cost: Cost, *others: Cost, assumed: str) -> Cost:
+    """Return `cost` with the least and the most bytes of it and of others as bounds, if any."""
     sizes = [each.bytes for each in (cost, *others) if each.bytes is not None]
     traffic = (min(sizes, default=None), max(sizes, default=None))
-    return bounded(cost, assumed, (min(flops), max(flops)), traffic, note) if others else cost
+    return bounded(cost, assumed, traffic=traffic) if others else cost
 
 
 def with_more(cost: Cost, read: list[Tensor | None], written: list[Tensor]) -> Cost:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from pyprof2.analysis.costs.operands import (
+    bounded,
     counted,
     dtype_at,
     first_tensor,
@@ -87,7 +88,9 @@ def reduction(call: OpCall, evidence: Evidence) -> Cost:
     if out is not None:
         return _reduction(row, call, x, out)
     one, every = (_reduction(row, call, x, fresh(shape, None)) for shape in ((), x.shape))
-    return spanning(one, every, assumed=_UNKNOWN_DIMS)
+    return bounded(
+        one, _UNKNOWN_DIMS, flops=(every.flops, one.flops), traffic=(one.bytes, every.bytes)
+    )
 
 
 def _reduction(row: _ReducedRow, call: OpCall, x: Tensor, out: Tensor) -> Cost:

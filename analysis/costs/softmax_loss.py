@@ -21,7 +21,6 @@ from pyprof2.analysis.costs.operands import (
     numel,
     promote,
     size,
-    spanning,
     tally,
     tensor,
     value,
@@ -165,7 +164,12 @@ def cross_entropy_loss(call: OpCall) -> Cost:
             (False, like(scores) if smooths else fresh((count,), scores.dtype)),
         )
     )
-    return spanning(fused, apart, note=_FUSED)
+    return bounded(
+        fused,
+        note=_FUSED,
+        flops=(fused.flops, apart.flops),
+        traffic=(fused.bytes, apart.bytes),
+    )
 
 
 _FUSED: Final = "the logarithms stay on the chip: at the most they are written and read again"
@@ -246,7 +250,9 @@ def loss(call: OpCall) -> Cost:
     if reduction is not None:
         return each if reduction == 0 else summed
     note = "the reduction is not recorded: one number taken to be the result"
-    return spanning(summed, each, assumed=note)
+    return bounded(
+        summed, note, flops=(each.flops, summed.flops), traffic=(summed.bytes, each.bytes)
+    )
 
 
 @cost_of(*_BACKWARD, category="loss")

@@ -199,7 +199,7 @@ def test_waits_are_no_communication_that_must_stay(tmp_path: Path) -> None:
     made = simulate(job)
     run = _run(job, tmp_path, made)
 
-    for each in run._found.facts():
+    for each in run._rank_facts():
         took = sum(e["dur"] for e in made.events[each.rank] if e["what"] == "reduce")
         left = 1000 * (took - made.waits_us[each.rank])
         assert gain_bound(each, [])["comm_ns"] == pytest.approx(left, rel=0.05), each.rank
