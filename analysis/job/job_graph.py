@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,8 @@ from pyprof2.recording import code_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from pyprof2.analysis.intervals import Bool, Int
 
 MEETING, TRANSFER = 5, 6
@@ -70,9 +72,9 @@ class Labels:
             found = lookup(code, self.at, -1)
             first = first_rows(found, len(words))
             order = np.argsort(first)[: np.count_nonzero(first < len(found))]
-            place = np.full(len(words) + 1, -1, np.int32)
+            place = np.full(len(words) + 1, -1)
             place[order] = np.arange(len(order))
-            self._known[column] = place[found], [words[at] for at in order.tolist()]
+            self._known[column] = short(place[found]), [words[at] for at in order.tolist()]
         return self._known[column]
 
     def fits(self, column: str, wanted: Callable[[str], bool]) -> Bool:
@@ -223,7 +225,7 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     )
 
 
-def _joined(columns: Sequence[Int]) -> Int:
+def _joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return columns one after another; a single one that has rows is not copied."""
     filled = [column for column in columns if len(column)]
     return filled[0] if len(filled) == 1 else np.concatenate(columns)

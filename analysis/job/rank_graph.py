@@ -8,7 +8,7 @@ that released it. Where waits between streams are not recorded they are inferred
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -100,7 +101,7 @@ class RankGraph:
     """
 
     rank: int
-    kind: Int
+    kind: NDArray[Any]
     start: Int
     end: Int
     step: Int
