@@ -86,6 +86,17 @@ def row_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int6
     return np.where(ids[at] == wanted, at, -1)
 
 
+def first_rows(group: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the first row of each group, 0 … `count` - 1; of one without any the number of rows.
+
+    Rows at -1 are of no group.
+    """
+    found = np.full(count, len(group))
+    rows = np.flatnonzero(group >= 0)[::-1]
+    found[group[rows]] = rows  # the least, since it is written last
+    return found
+
+
 def merge_texts(first: TextColumn, second: TextColumn) -> TextColumn:
     """Return the first column's text, or the second's where the first is null."""
     codes = np.where(
