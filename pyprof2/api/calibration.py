@@ -44,7 +44,7 @@ def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
         if prediction.source is None:
             msg = f"{run.path}: its device is not in the table of devices: nothing to calibrate"
             raise UsageError(msg)
-        sides.append((prediction.source, prediction.rows.only(prediction.in_step).work))
+        sides.append((prediction.source, prediction.own.work))
     (source, here), (target, there) = sides
     if source.name == target.name:
         msg = f"both recordings are of {source.name}: calibrate with two devices"

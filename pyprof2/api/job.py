@@ -142,8 +142,10 @@ class JobOfRanks(Displayed):
         if self.is_large and self._activities > _ASKED_FOR * MOST_REPLAYED:
             raise UsageError(_TOO_MANY.format(len(self._numbers)))
         members = {rank: self._members_of(rank) for rank in self._numbers}
-        first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
-        graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
+        graphs = [self._rank_graph(rank) for rank in self._numbers]
+        first = min((int(graph.start[0]) for graph in graphs), default=0)
+        for graph in graphs:  # their roots are at one time
+            graph.start[0] = graph.end[0] = first
         return job_graph(graphs, members)
 
     @property
@@ -169,10 +171,10 @@ class JobOfRanks(Displayed):
     def _rank_graph_of(self, rank: int) -> tuple[RankGraph, pd.DataFrame]:
         return self._rank_graph(rank), self._members_of(rank)
 
-    def _rank_graph(self, rank: int, begin: int | None = None) -> RankGraph:
+    def _rank_graph(self, rank: int) -> RankGraph:
         (tables,) = self.run.tables_of(rank)
         align = self.reduced.align(rank)
-        return rank_graph(tables.several(INPUT), self._members_of(rank), rank, align, begin)
+        return rank_graph(tables.several(INPUT), self._members_of(rank), rank, align)
 
     @cached_property
     def roles(self) -> dict[int, Any]:

@@ -89,13 +89,19 @@ def test_whatever_stops_the_writing_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
-    def fill() -> None:
+@pytest.mark.parametrize(
+    ("number", "text", "remedy"),
+    [(28, "No space left on device", "-o"), (24, "Too many open files", "ulimit -n")],
+)
+def test_what_the_system_refuses_is_one_error_and_leaves_nothing(
+    tmp_path: Path, number: int, text: str, remedy: str
+) -> None:
+    def write() -> None:
         with StoreWriter(tmp_path / "s"):
-            raise OSError(28, "No space left on device")
+            raise OSError(number, text)
 
-    with pytest.raises(StoreError, match=r"s: cannot write \(No space left on device\)"):
-        fill()
+    with pytest.raises(StoreError, match=rf"s: cannot write \({text}\); .*{remedy}"):
+        write()
 
     assert list(tmp_path.iterdir()) == []
 
