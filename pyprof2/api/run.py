@@ -17,7 +17,7 @@ from pyprof2.api.run_profile import RunProfile
 from pyprof2.api.run_serving import RunServing
 from pyprof2.api.run_tables import listed
 from pyprof2.columns import as_pandas
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.frames import absolute
 from pyprof2.store.folder import STORED, is_store, read_manifest
 from pyprof2.store.places import place
@@ -193,8 +193,7 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
             return self
         if not chosen:
             numbers = sorted({number for own in self.spans.values() for number in own})
-            msg = f"span {span}: no such span; there is {listed(numbers)}, latest and all"
-            raise UsageError(msg)
+            refuse(f"span {span}: no such span; there is {listed(numbers)}, latest and all")
         from pyprof2.pipeline.spans import write_spans
 
         folder = tempfile.mkdtemp(prefix="pyprof2-")
@@ -494,12 +493,9 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
             selection["step"] = (step, step)
         axes = [axis_named(axis) for axis in ([by] if isinstance(by, str) else by)]
         run = self.of_span("all" if span == "latest" and "span" in axes else span)
-        if run is not self:
-            return run.profile(
-                axes, depth=depth, fold_numbers=fold_numbers, span="all", columns=columns,
-                **selection,
-            )  # fmt: skip
-        return self._profile_along(axes, depth, columns, selection, fold_numbers=fold_numbers)
+        return run._profile_along(  # noqa: SLF001 -- it is a run, too
+            axes, depth, columns, selection, fold_numbers=fold_numbers
+        )
 
     def predict(
         self,

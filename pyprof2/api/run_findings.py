@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.api.run_tables import listed
 from pyprof2.api.run_time import RunTime
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,8 +134,7 @@ class RunFindings(RunTime):
         """
         ranks = [each.rank for each in self._tables.ranks]
         if rank is None and len(ranks) > 1:
-            msg = f"{reference}: in which rank? Add --rank N, one of {listed(ranks)}"
-            raise UsageError(msg)
+            refuse(f"{reference}: in which rank? Add --rank N, one of {listed(ranks)}")
         (found, *_) = self._tables.of(rank)
         return found.rank
 

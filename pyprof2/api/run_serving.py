@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pyprof2.api.run_tables import OfTables
 from pyprof2.columns import as_pandas, lookup, row_of
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     import re
@@ -113,8 +113,7 @@ class RunServing(OfTables):
             heads, of_model = facts.get(HEADS, set()), read_model(config, 1).heads
             shards = of_model // int(next(iter(heads))) if len(heads) == 1 else None
             if not shards:
-                msg = "the job may have several processes: how many share the model? --tp N"
-                raise UsageError(msg)
+                refuse("the job may have several processes: how many share the model? --tp N")
         model = read_model(config, shards or 1)
         held = check_model(model, facts)
         return with_cache(model, facts), held

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyprof2.api.displays import Summary
 from pyprof2.columns import as_pandas
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.recording import has_text
 from pyprof2.store.folder import STORED, ranks_of, read_manifest, read_table
 from pyprof2.store.rank_tables import RankTables
@@ -56,8 +56,7 @@ class RunTables:
         found = [each for each in self.ranks if rank in {None, each.rank}]
         if not found:
             known = listed(each.rank for each in self.ranks)
-            msg = f"rank {rank}: no such rank; there is {known}"
-            raise UsageError(msg)
+            refuse(f"rank {rank}: no such rank; there is {known}")
         return found
 
     def table(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
