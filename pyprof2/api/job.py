@@ -16,7 +16,7 @@ from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.job_graph import JobGraph, host_times, job_graph
 from pyprof2.analysis.job.late_hosts import INPUT as HOST_WORK
 from pyprof2.analysis.job.late_hosts import OPS, blamed_work, host_blame, host_work, stretches
-from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
+from pyprof2.analysis.job.rank_graph import RankGraph, rank_graph
 from pyprof2.analysis.job.slow_ranks import (
     BUSY,
     ON_HOST,
@@ -174,7 +174,7 @@ class JobOfRanks(Displayed):
     def _rank_graph(self, rank: int) -> RankGraph:
         (tables,) = self.run.tables_of(rank)
         align = self.reduced.align(rank)
-        return rank_graph(tables.several(INPUT), self._members_of(rank), rank, align)
+        return rank_graph(tables.read, self._members_of(rank), rank, align)
 
     @cached_property
     def roles(self) -> dict[int, Any]:

@@ -20,7 +20,7 @@ from pyprof2.analysis.hardware.devices import (
 )
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.job_graph import job_graph
-from pyprof2.analysis.job.rank_graph import INPUT, rank_graph
+from pyprof2.analysis.job.rank_graph import rank_graph
 from pyprof2.analysis.prediction.links import link_named
 from pyprof2.analysis.prediction.model import (
     GROUPS,
@@ -263,7 +263,7 @@ class PredictedStep:
         none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in columns})
         none["kind"] = pd.Series(dtype=object)
         rank = self.tables.rank
-        graph = rank_graph(self.tables.several(INPUT), none, rank, lambda time: time)
+        graph = rank_graph(self.tables.read, none, rank, lambda time: time)
         return StepGraph.of(job_graph([graph], {rank: none}), step)
 
     @cached_property
