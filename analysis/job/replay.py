@@ -205,7 +205,7 @@ def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
     first = first_rows(np.where(ended == latest[target], target, -1), len(start))
     carries = np.zeros(len(source) + 1, bool)
     carries[first] = True
-    over = start[target] - ended
+    over: Times = start[target] - ended
     np.minimum(over, 0, out=over, where=~carries[:-1])
     return over
 

@@ -96,10 +96,7 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     waits that only other ranks or steps show.
     """
     graph, base, window = job.graph, int(job.recorded.last_end), job.window_ns
-    changed = replay(graph, change.duration, change.lag)
-    with_all = base - int(changed.last_end)
-    rests_on_shared = job.shared.any() and job.shared[changed.binding[changed.binding >= 0]].any()
-    del changed
+    with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
     # Several ranks communicate, and no collective of one was matched with another's.
@@ -110,7 +107,7 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     if error > MODEL_ERROR_MAX:
         return Gain(change.what, None, None, None, bound, window, error, note)
     is_inferred = doubted is not job.inferred
-    if not is_inferred and rests_on_shared:
+    if not is_inferred and job.shared.any():
         without_shared = replay(graph, change.duration, change.lag, job.shared)
         is_inferred = base - int(without_shared.last_end) != with_all
     gains = [with_all]
