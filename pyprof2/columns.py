@@ -204,7 +204,7 @@ def order_of(first: NDArray[np.int64], *others: NDArray[np.int64]) -> NDArray[np
 
 def short(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return positions or codes in half the memory: there are fewer rows than 31 bits count."""
-    found: NDArray[Any] = values.astype(np.int32)
+    found: NDArray[Any] = values.astype(np.int32, copy=False)
     return found
 
 

@@ -129,7 +129,7 @@ def _values(
     """Return durations and gaps of the events of each call and role, with their ranks."""
     found: dict[tuple[str, int, Any], list[tuple[int, int]]] = {}
     events = np.flatnonzero(job.key >= 0)
-    edge = job.carried[events]
+    edge = job.recorded.binding[events]
     gap = np.where(edge >= 0, job.graph.lag[np.maximum(edge, 0)], 0)
     columns = (job.key[events], job.rank[events], job.graph.duration[events], gap)
     for key, rank, time, between in zip(*(c.tolist() for c in columns), strict=True):

@@ -15,6 +15,7 @@ from pyprof2.analysis.job.rank_graph import (
     AWAITED,
     COMM_WAIT,
     INFERRED,
+    LABELS,
     LAUNCH,
     MEMBER,
     NO_STEP,
@@ -49,7 +50,6 @@ MEETING, TRANSFER = 5, 6
 INNER: Final = -1
 """The kind of the edges between a member, its meeting and its transfer."""
 _COPIES: Final = ("memcpy", "memset")
-_LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,6 @@ class JobGraph:
         """From the roots to the last end."""
         return int(self.recorded.last_end) - self.begin
 
-    @cached_property
-    def carried(self) -> Int:
-        """The edge of each event whose source ended last as recorded, or -1."""
-        return self.recorded.binding
-
 
 def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -> JobGraph:
     """Return the graph of several ranks, whose roots are at one time.
@@ -191,7 +186,7 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     instance = short(whole_instances(_joined(instances), start, end))
     lag = recorded_lags(start, end, source, target)
     lane = short(combine_keys(rank, _joined([each.lane for each in ranks])))
-    rows = [each.activities.select(_LABELS) for each in ranks]
+    rows = [each.activities.select(LABELS) for each in ranks]
     named_by = _shifted([each.named_by for each in ranks], [each.num_rows for each in rows])
     labels = Labels(pa.concat_tables(rows).unify_dictionaries(), named_by)
     key = _keys(ranks, instances, (kind, step, rank), labels.of("kernel_short")[0])
@@ -328,9 +323,10 @@ def _with_meetings(
         np.r_[last, last[place]], np.r_[last, end[member]],
     )  # fmt: skip
     inner = np.full(len(joined[1]) - len(edge_kind), INNER, np.int8)
-    rows = np.argsort(joined[1], kind="stable")
-    edge_kind = _joined([edge_kind, inner])[rows]
-    source, target, lag = (column[rows] for column in joined)
+    source, target, lag, edge_kind = *joined, _joined([edge_kind, inner])
+    if (target[1:] < target[:-1]).any():
+        rows = np.argsort(target, kind="stable")
+        source, target, lag, edge_kind = (c[rows] for c in (source, target, lag, edge_kind))
     try:
         graph = Graph.of(durations, base, (source, target, lag), _joined([start, extra[3]]))
     except CircleError as error:
@@ -387,7 +383,7 @@ def host_gaps(job: JobGraph) -> tuple[Int, Int]:
     of the event that they waited for and their start.
     """
     events = np.flatnonzero((job.kind == LAUNCH) | (job.kind == MEMBER))
-    edge = job.carried[events]
+    edge = job.recorded.binding[events]
     keep = edge >= 0
     return events[keep], edge[keep]
 

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
 
-_OF_ACTIVITIES: Final = (
-    "kernel_id", "start_ns", "dur_ns", "launch_id", "launch_ns", "device", "stream", "step",
-    "kernel_short", "category", "op", "layer", "source",
-)  # fmt: skip
+    Read = Callable[[str, tuple[str, ...]], pa.Table]
+
+LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
+"""The columns of the names of events."""
+NAMED: Final = ("start_ns", "launch_ns", *LABELS)
+"""The columns of activities that a graph keeps."""
+_OF_ACTIVITIES: Final = ("kernel_id", "dur_ns", "launch_id", "device", "stream", "step", *NAMED)
 INPUT: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": _OF_ACTIVITIES,
     "copies": _OF_ACTIVITIES,
@@ -93,7 +96,8 @@ class RankGraph:
         start, end: as recorded, on the clock of the reference.
         step: of each event; `NO_STEP` for none.
         edges: from each event to those that wait for it.
-        activities: kernels and copies in order of start; without any its collectives.
+        activities: kernels and copies in order of start, columns `NAMED`; without any its
+            collectives.
         member: the member, by row in the members, that each event is, or -1.
         named_by: the row of `activities` that names an event: its own, or the first that a launch
             queued; -1 for the root.
@@ -113,51 +117,56 @@ class RankGraph:
 
 
 def rank_graph(
-    tables: Mapping[str, pa.Table],
-    members: pd.DataFrame,
-    rank: int,
-    align: Callable[[Int], Int],
+    read: Read, members: pd.DataFrame, rank: int, align: Callable[[Int], Int]
 ) -> RankGraph:
     """Return the graph of a rank, whose root is at its first event.
 
     Args:
-        tables: columns `INPUT`.
+        read: gives a table with columns of `INPUT`; each is let go of before the next one.
         members: of the rank: `kernel_id`, `start_ns`, `dur_ns`, `step`, in order of start.
         rank: its number.
         align: from the rank's times to those on the clock of the reference.
     """
-    activities = _sorted(tables)
+    tables = [read(name, INPUT[name]).select(INPUT[name]) for name in ("kernels", "copies")]
+    activities = pa.concat_tables(tables).unify_dictionaries()
+    del tables
+    starts, ids = (int_column(activities, name, 0) for name in ("start_ns", "kernel_id"))
+    activities = activities.take(pa.array(order_of(starts, ids)))
     if not activities.num_rows:
         return _of_members(members, rank, align)
-    launches = _QueuedLaunches.of(tables["launches"], activities, align)
+    launches = _QueuedLaunches.of(read("launches", INPUT["launches"]), activities, align)
     start, dur = (int_column(activities, name, 0) for name in ("start_ns", "dur_ns"))
     first, count = 1 + len(launches.start), len(start)
     starts = np.r_[0, launches.start, align(start)]
     ends = np.r_[0, launches.end, starts[first:] + dur]
     starts[0] = ends[0] = int(starts[1:].min())
     times = (starts, ends)
-    awaited = _awaited(tables, activities)
-    edges = _activity_edges(activities, launches, times, first, awaited)
-    edges += _host_edges(launches, times, first)
+    parts = _activity_edges(activities, launches, times, first, _awaited(read, activities))
+    parts += _host_edges(launches, times, first)
     # Nothing is pinned to the clock: events without any other edge wait for the root.
-    is_bare = np.arange(len(starts)) > 0
-    for each in edges:
+    is_bare = np.ones(len(starts), bool)
+    for each in parts:
         is_bare[each.target] = False
-    bare = np.flatnonzero(is_bare)
-    edges.append(EventEdges.of(np.zeros(len(bare), np.int64), bare, START))
+    bare = 1 + np.flatnonzero(is_bare[1:])
+    parts.append(EventEdges.of(np.zeros(len(bare), np.int64), bare, START))
+    edges = EventEdges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    del parts
+    order = np.argsort(edges.target, kind="stable")
+    edges = EventEdges(*(column[order] for column in edges))
     step = int_column(activities, "step", NO_STEP)
     kernel = members["kernel_id"].fillna(-1).to_numpy(np.int64)
     order = np.argsort(kernel, kind="stable")
     member = lookup(order, row_of(kernel[order], int_column(activities, "kernel_id", -2)), -1)
     kind = np.full(len(starts), LAUNCH, np.int8)
-    kind[0], kind[first:] = ROOT, _kinds(activities)
+    is_copy = has_text(activities, "category", ("memcpy", "memset"))
+    kind[0], kind[first:] = ROOT, np.where(is_copy, COPY, KERNEL)
     return RankGraph(
         rank,
         kind,
         starts, ends,
         np.r_[NO_STEP, lookup(step, launches.first_activity, NO_STEP), step],
-        EventEdges(*(np.concatenate(c) for c in zip(*edges, strict=True))),
-        activities,
+        edges,
+        activities.select(NAMED),
         short(np.r_[np.full(first, -1), member]),
         short(np.r_[-1, launches.first_activity, np.arange(count)]),
         short(np.r_[-1, -2 - launches.thread, _queues(activities)]),
@@ -166,17 +175,6 @@ def rank_graph(
 
 def _queues(activities: pa.Table) -> Int:
     return combine_keys(*(int_column(activities, name, -1) for name in ("device", "stream")))
-
-
-def _kinds(activities: pa.Table) -> Int:
-    return np.where(has_text(activities, "category", ("memcpy", "memset")), COPY, KERNEL)
-
-
-def _sorted(tables: Mapping[str, pa.Table]) -> pa.Table:
-    names = list(_OF_ACTIVITIES)
-    both = pa.concat_tables([tables[name].select(names) for name in ("kernels", "copies")])
-    order = order_of(int_column(both, "start_ns", 0), int_column(both, "kernel_id", 0))
-    return both.unify_dictionaries().take(pa.array(order))
 
 
 @dataclass(frozen=True)
@@ -207,11 +205,7 @@ class _QueuedLaunches:
         at = row_of(ids[order], int_column(activities, "launch_id", -2))
         row = np.where(at >= 0, lookup(order, at, -1), -1)
         start, dur = align(int_column(launches, "start_ns", 0)), int_column(launches, "dur_ns", 0)
-        thread = (
-            combine_keys(*(int_column(launches, n, -1) for n in ("pid", "tid")))
-            if len(ids)
-            else ids
-        )
+        thread = combine_keys(*(int_column(launches, name, -1) for name in ("pid", "tid")))
         used = values_of(row[row >= 0])
         used = used[np.argsort(start[used], kind="stable")]
         place = np.full(len(ids) + 1, -1)
@@ -277,18 +271,19 @@ def issued_of(activities: pa.Table) -> Int:
     return np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
 
 
-def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> EventEdges:
+def _awaited(read: Read, activities: pa.Table) -> EventEdges:
     """Return the edges of waits that were recorded, between activities by position.
 
     Work that is launched to a stream after the call that makes it wait for an event begins when the
     work that was launched to the other stream before the event was recorded has ended.
     """
-    stalls, calls = tables["stalls"], tables["launches"]
+    stalls = read("stalls", INPUT["stalls"])
     chosen = stalls.filter(pa.array(has_text(stalls, "kind", ("stream_wait",))))
     names = ("device", "stream", "waits_for_stream", "correlation_id", "waits_for_correlation_id")
     device, onto, other, waited, noted = (int_column(chosen, name, -1) for name in names)
     if not len(other):
         return EventEdges(other, other, other)
+    calls = read("launches", ("start_ns", "correlation_id"))
     called = int_column(calls, "correlation_id", -2)
     order = np.argsort(called, kind="stable")
     begin = int_column(calls, "start_ns", 0)[order]
@@ -395,7 +390,7 @@ def _of_members(members: pd.DataFrame, rank: int, align: Callable[[Int], Int]) -
     kind[:1] = START
     step = members["step"].fillna(NO_STEP).to_numpy(np.int64)
     rows = np.arange(count) - 1
-    schema = TABLES["kernels"].schema(_OF_ACTIVITIES)
+    schema = TABLES["kernels"].schema(NAMED)
     words = pa.array(["collective"] * len(start), pa.string()).dictionary_encode()
     known = {"start_ns": pa.array(start), "kernel_short": words}
     named = [known.get(each.name, pa.nulls(len(start), each.type)) for each in schema]

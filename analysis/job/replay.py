@@ -80,7 +80,7 @@ class Graph:
     @property
     def target(self) -> Int:
         """The event that waits, of each edge."""
-        return np.repeat(np.arange(len(self.duration)), np.diff(self.first))
+        return np.repeat(np.arange(len(self.duration), dtype=np.int32), np.diff(self.first))
 
 
 class Replayed(NamedTuple):
@@ -160,10 +160,8 @@ def order_of(count: int, source: Int, target: Int) -> Int:
     """
     waits = np.bincount(target, minlength=count).tolist()
     rows = np.argsort(source, kind="stable")
-    after, first = (
-        target[rows].tolist(),
-        np.searchsorted(source[rows], np.arange(count + 1)).tolist(),
-    )
+    after = target[rows].tolist()
+    first = np.searchsorted(source[rows], np.arange(count + 1)).tolist()
     ready = deque(event for event in range(count) if not waits[event])
     order = []
     while ready:
@@ -199,15 +197,17 @@ def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
     The edge of an event whose source ended last carries the rest of the time to its start; the
     others have none, but negative ones where their source ended later than that.
     """
-    over = start[target] - end[source]
-    latest = np.full(
-        len(start), np.iinfo(np.int64).min if end.dtype.kind == "i" else -np.inf, end.dtype
-    )
-    np.maximum.at(latest, target, end[source])
-    carries = end[source] == latest[target]
+    ended = end[source]
+    least = np.iinfo(np.int64).min if end.dtype.kind == "i" else -np.inf
+    latest = np.full(len(start), least, end.dtype)
+    np.maximum.at(latest, target, ended)
     # One is enough where several ended together.
-    first = first_rows(np.where(carries, target, -1), len(start))
-    return np.where(first[target] == np.arange(len(source)), over, np.minimum(over, 0))
+    first = first_rows(np.where(ended == latest[target], target, -1), len(start))
+    carries = np.zeros(len(source) + 1, bool)
+    carries[first] = True
+    over: Times = start[target] - ended
+    np.minimum(over, 0, out=over, where=~carries[:-1])
+    return over
 
 
 class Members(NamedTuple):

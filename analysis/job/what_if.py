@@ -96,8 +96,7 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     waits that only other ranks or steps show.
     """
     graph, base, window = job.graph, int(job.recorded.last_end), job.window_ns
-    changed = replay(graph, change.duration, change.lag)
-    with_all = base - int(changed.last_end)
+    with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
     # Several ranks communicate, and no collective of one was matched with another's.
@@ -108,9 +107,9 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     if error > MODEL_ERROR_MAX:
         return Gain(change.what, None, None, None, bound, window, error, note)
     is_inferred = doubted is not job.inferred
-    if not is_inferred and job.shared[changed.binding[changed.binding >= 0]].any():
+    if not is_inferred and job.shared.any():
         without_shared = replay(graph, change.duration, change.lag, job.shared)
-        is_inferred = int(without_shared.last_end) != int(changed.last_end)
+        is_inferred = base - int(without_shared.last_end) != with_all
     gains = [with_all]
     if is_inferred:
         note = f"{note}; {INFERRED}" if note else INFERRED
@@ -163,8 +162,7 @@ def _relative_variance(rows: pd.DataFrame, name: Int) -> tuple[pd.Series, pd.Ser
 def _doubted(job: JobGraph) -> Bool:
     """Return the inferred edges to leave out in further replays, to see what rests on them."""
     far = job.error_without(job.inferred) > MODEL_ERROR_MAX
-    ties = job.inferred & ~job.guessed
-    return job.guessed if far and ties.any() else job.inferred
+    return job.guessed if far and (job.inferred & ~job.guessed).any() else job.inferred
 
 
 def step_gains(job: JobGraph, change: Scenario) -> pd.DataFrame:

@@ -123,7 +123,7 @@ def _only(job: JobGraph, at: Int) -> tuple[Graph, Int, Int]:
     inside = (place[graph.source] > 0) & (place[graph.target] > 0)
     outside = (place[graph.target] > 0) & ~inside
     # An event without any edge begins as recorded.
-    allowed = np.where(job.carried[at] < 0, job.start[at], -_NEVER)
+    allowed = np.where(job.recorded.binding[at] < 0, job.start[at], -_NEVER)
     after = job.recorded.end[graph.source[outside]] + graph.lag[outside]
     np.maximum.at(allowed, place[graph.target[outside]] - 1, after)
     known = np.flatnonzero(allowed > -_NEVER)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.hardware.devices import (
     DEVICES,
@@ -20,7 +21,7 @@ from pyprof2.analysis.hardware.devices import (
 )
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.job_graph import job_graph
-from pyprof2.analysis.job.rank_graph import INPUT, rank_graph
+from pyprof2.analysis.job.rank_graph import rank_graph
 from pyprof2.analysis.prediction.links import link_named
 from pyprof2.analysis.prediction.model import (
     GROUPS,
@@ -41,7 +42,7 @@ from pyprof2.analysis.prediction.scaling import (
     scaled,
     slowest_of,
 )
-from pyprof2.analysis.prediction.work import COLUMNS, Rows, remarks, why_not
+from pyprof2.analysis.prediction.work import Rows, remarks, why_not
 from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
 from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, has_text, int_column
@@ -211,16 +212,17 @@ class PredictedStep:
         raise UsageError(msg)
 
     @cached_property
-    def rows(self) -> Rows:
-        """The kernels and copies of the rank."""
-        return Rows.of(self.tables.several(dict.fromkeys(("kernels", "copies"), COLUMNS)))
+    def _places(self) -> pa.Table:
+        """Device and step of each kernel and copy of the rank."""
+        needed = dict.fromkeys(("kernels", "copies"), ("device", "step"))
+        return pa.concat_tables(self.tables.several(needed).values())
 
     @cached_property
     def source(self) -> Device | None:
         """The device that was recorded; None: not known, or of several kinds."""
         if self.run.device is not None:
             return named_device(self.run.device)
-        used = set(self.rows.table["device"].unique().to_pylist())
+        used = set(self._places["device"].unique().to_pylist())
         listed = [row for row in self.tables.devices() if row["device_type"] != "cpu"]
         worked = [row for row in listed if row["device"] in used] or listed
         found = [find_peaks(row) for row in worked]
@@ -230,7 +232,7 @@ class PredictedStep:
     @cached_property
     def _windows(self) -> list[TimedStep]:
         own = timed_steps(self.tables.read("steps", TimedStep._fields))
-        worked = set(self.rows.table["step"].unique().to_pylist())
+        worked = set(self._places["step"].unique().to_pylist())
         return [window for window in own if window.step in worked]
 
     @cached_property
@@ -254,16 +256,14 @@ class PredictedStep:
 
     @cached_property
     def own(self) -> Rows:
-        """The rows of the step."""
-        step, numbers = self.window[0], int_column(self.rows.table, "step", -1)
-        return self.rows if step is None else self.rows.only(numbers == step)
+        """The kernels and copies of the step."""
+        return Rows.of(self.tables.read, self.window[0])
 
     def _graph_of(self, step: int | None) -> StepGraph:
-        columns = ("kernel_id", "start_ns", "dur_ns", "step", "instance_id", "wait_ns")
-        none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in columns})
-        none["kind"] = pd.Series(dtype=object)
+        names = ("kernel_id", "instance_id", "wait_ns", "kind")
+        none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in names})
         rank = self.tables.rank
-        graph = rank_graph(self.tables.several(INPUT), none, rank, lambda time: time)
+        graph = rank_graph(self.tables.read, none, rank, lambda time: time)
         return StepGraph.of(job_graph([graph], {rank: none}), step)
 
     @cached_property
@@ -568,10 +568,10 @@ class PredictedStep:
         `slowest_ns`: by number of ranks, how long the slowest of so many takes until each bucket is
         ready, since the one before it. None: fewer than ten steps with the same buckets.
         """
-        forward, sizes, times = [], [], []
+        forward, sizes, times, rows = [], [], [], Rows.of(self.tables.read, None)
         for window in self._windows:
             step = PredictedStep(self.run, window.step, self.parameters)
-            vars(step)["rows"] = self.rows
+            vars(step)["own"] = rows.only(int_column(rows.table, "step", -1) == window.step)
             table = step.own.table
             start = int_column(table, "start_ns", 0)
             is_backward = has_text(table, "direction", ("backward",)) & ~step._is_comm

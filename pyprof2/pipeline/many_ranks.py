@@ -18,7 +18,7 @@ from pyprof2.analysis.job import rank_parts, what_if
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
 from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.job.job_graph import INNER, host_times, job_graph
-from pyprof2.analysis.job.rank_graph import COPY, INPUT, KERNEL, NO_STEP, SHARED_WAIT, rank_graph
+from pyprof2.analysis.job.rank_graph import COPY, KERNEL, NO_STEP, SHARED_WAIT, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.segment_job import SegmentJob, segment_job
 from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
@@ -99,7 +99,7 @@ def with_kernels(members: pd.DataFrame, own: pa.Table) -> pd.DataFrame:
 def segments_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
     """Return table `segments` of a rank; `members` as for `parts_of_rank`."""
     rows = members.sort_values("start_ns", kind="stable").reset_index(drop=True)
-    graph = rank_graph(tables.several(INPUT), rows, tables.rank, lambda time: time)
+    graph = rank_graph(tables.read, rows, tables.rank, lambda time: time)
     frame = _named(segments_of(graph), rows).assign(rank=tables.rank, begin_ns=int(graph.start[0]))
     step = frame["step"].astype("Int64")
     return as_table(SEGMENTS, frame.assign(step=step.mask(step == NO_STEP)))
