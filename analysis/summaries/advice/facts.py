@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, frame_of_parts, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
@@ -25,7 +24,6 @@ from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
-from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import narrow, row_of, short, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
@@ -78,6 +76,16 @@ _MADE: Final = {
     ("launches", "cause"): ("name",),
 }  # fmt: skip
 """The columns that are made here, each of some of its table."""
+_TOGETHER: Final = {
+    "kernels": (
+        "kernel_id", "start_ns", "dur_ns", "launch_id", "device", "stream", "step", "kernel",
+        "kernel_short", "category", "op", "op_id", "signature", "layer", "source", "direction",
+        "flops", "bytes", "compute_dtype", "tensor_core", "copy_kind", "grid", "block",
+        "blocks_per_sm", "bound", "link", "place", "missed",
+    ),
+    "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause"),
+}  # fmt: skip
+"""The columns that rules ask for in any case."""
 _READ_AGAIN: Final = ("ops", "idle")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
@@ -413,8 +421,10 @@ class ColumnsOfRank:
             return self._frame(name, columns, where)
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            read = self._frame(name, lacking)
-            self._known.update({(name, each): read[each] for each in lacking})
+            # Of all that rules ask for, read at once: to read a column by itself takes longer.
+            more = [each for each in _TOGETHER.get(name, ()) if (name, each) not in self._known]
+            read = self._frame(name, [*dict.fromkeys((*lacking, *more))])
+            self._known.update({(name, str(each)): read[each] for each in read})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
         if name in _READ_AGAIN:
             for each in lacking:
@@ -433,13 +443,8 @@ class ColumnsOfRank:
         return self._read(name).row_count if kept is None else int(kept.sum())
 
     def parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns as they are stored, part by part."""
-        table, kept = self._read(name), self._kept.get(name)
-        for part in range(len(table)):
-            rows = table.read(part, columns)
-            if kept is not None:
-                rows = rows.filter(pa.array(kept[table.offsets[part] : table.offsets[part + 1]]))
-            yield rows
+        """Yield columns part by part, at least one."""
+        return self._rows(name, columns, self._kept.get(name))
 
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
@@ -499,29 +504,6 @@ class ColumnsOfRank:
         return rows
 
 
-def facts_of_ranks(
-    tables: Mapping[str, pa.Table],
-    devices: Sequence[Mapping[str, Any]],
-    override: Path | str | None = None,
-) -> Iterator[RankFacts]:
-    """Yield what was recorded of each rank whose devices did anything.
-
-    Args:
-        tables: columns `INPUT` of the canonical tables of all ranks.
-        devices: rows of the canonical table `devices`.
-        override: a device's name, or a file that describes one, to use instead of the recorded.
-    """
-    ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
-
-    def of_rank(rank: int) -> tuple[int, Callable[[str], ChunkedTable], StepWindows]:
-        def read(name: str) -> ChunkedTable:
-            return InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
-
-        return rank, read, _steps_of(read)
-
-    yield from facts_of_parts(map(of_rank, ranks), windows_of_ranks(tables), devices, override)
-
-
 def facts_of_parts(
     parts: Iterable[tuple[int, Callable[[str], ChunkedTable], StepWindows]],
     windows: pd.DataFrame,
@@ -536,8 +518,8 @@ def facts_of_parts(
             `INPUT`, and when its steps were; asked for one after another, so that few of them are
             in memory together.
         windows: of all ranks, as `windows_of_ranks` returns them.
-        devices: as for `facts_of_ranks`.
-        override: the same.
+        devices: rows of the canonical table `devices`.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
         job: what is known of all ranks together; None where one was recorded.
     """
 

@@ -11,14 +11,16 @@ import numpy as np
 
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER, MemoryCurve
 from pyprof2.analysis.memory.timeline import growth, step_ends
+from pyprof2.analysis.summaries.advice.facts import rows_at
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
-from pyprof2.columns import combine_keys, values_of
-from pyprof2.recording import code_column, has_text, int_column
+from pyprof2.columns import equals, values_of
+from pyprof2.recording import int_column
 from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyprof2.analysis.intervals import Bool
     from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 NEAR_PCT: Final = 80
@@ -60,25 +62,34 @@ def memory_growth(facts: RankFacts) -> RuleFinding | None:
 
 def _keeps_nothing(facts: RankFacts) -> bool:
     """Whether no line can leave enough in every step, because the last but one keeps less."""
-    known = facts.tables.read("memory", ("device_type", "device", "step"))
-    is_cpu, every = has_text(known, "device_type", ("cpu",)), int_column(known, "step", NO_NUMBER)
-    device = combine_keys(
-        code_column(known, "device_type")[0].astype(np.int64), int_column(known, "device", -1)
-    )
+    known = facts.rows("memory", "device_type", "device", "step")
     found = False
-    for each in values_of(device[~is_cpu]).tolist():
-        own = ~is_cpu & (device == each)
-        step = np.maximum.accumulate(every[own])
+    for kind, number in known[["device_type", "device"]].drop_duplicates().to_numpy().tolist():
+        if kind == "cpu":
+            continue
+        own = equals(known["device_type"], kind) & equals(known["device"], number)
+        step = known["step"][own].to_numpy(np.int64, na_value=NO_NUMBER)
+        step = np.maximum.accumulate(step)
         steps = values_of(step[step != NO_NUMBER])
         if len(steps) < STEPS:
             return False
-        events = facts.tables.read("memory", ("address", "bytes", "pid", "tid"), own)
-        curve = MemoryCurve(facts.rank, "", None, events, None, LINELESS)
-        kept = curve.blocks.alloc[curve.blocks.free < 0]
+        late = np.flatnonzero(own)[np.searchsorted(step, steps[-2]) :]
+        curve = _curve(facts, rows_at(late, len(own)))
+        # A release is of the last block at its address, so those before need not be known; without
+        # an address it may be of any.
+        if curve.events["address"].null_count or not curve.change.any():
+            curve = _curve(facts, own)
+        kept, step = curve.blocks.alloc[curve.blocks.free < 0], step[-len(curve.change) :]
         if curve.change[kept[step[kept] == steps[-2]]].sum() >= GROWTH_BYTES:
             return False
         found = found or bool(curve.change.any())
     return found
+
+
+def _curve(facts: RankFacts, rows: Bool) -> MemoryCurve:
+    """Return the curve of some events."""
+    events = facts.tables.read("memory", ("address", "bytes", "pid", "tid"), rows)
+    return MemoryCurve(facts.rank, "", None, events, None, LINELESS)
 
 
 def fragmentation(facts: RankFacts) -> RuleFinding | None:

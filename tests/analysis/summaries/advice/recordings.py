@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.summaries.advice.facts import INPUT
+import pyarrow.compute as pc
+
+from pyprof2.analysis.chunked import InMemory, whole
+from pyprof2.analysis.summaries.advice import advice_of_facts
+from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
 from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
 from pyprof2.analysis.time.idle import idle_of_ranks
+from pyprof2.analysis.time.recordings import windows_of_ranks
+from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from tests.builders import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    import pandas as pd
     import pyarrow as pa
+
+    from pyprof2.analysis.chunked import ChunkedTable
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 US: Final = 1000
 STEPS: Final = 4
@@ -32,6 +43,35 @@ _HEALTHY: Final = {
     "tensor_core_eligible": True, "flops": 10**10, "bytes": 10**6, "params": "M=64,N=64,K=64",
     "blocks_per_sm": 4.0, "grid": "528,1,1", "block": "128,1,1", "signature": "aten::mm([64,64])",
 }  # fmt: skip
+
+
+def advise(
+    made: Mapping[str, pa.Table],
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what all rules find in tables, and the joint bounds."""
+    return advice_of_facts(facts_of_ranks(made, devices, override))
+
+
+def facts_of_ranks(
+    made: Mapping[str, pa.Table],
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> Iterator[RankFacts]:
+    """Yield what was recorded of each rank whose devices did anything."""
+
+    def of_rank(rank: int) -> tuple[int, Callable[[str], ChunkedTable], StepWindows]:
+        def read(name: str) -> ChunkedTable:
+            return InMemory(made[name].filter(pc.equal(made[name]["rank"], rank)))
+
+        ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"])
+        times = ["launch_ns", "start_ns", "dur_ns"]
+        work = (whole(read(name), times) for name in ("kernels", "copies"))
+        return rank, read, step_windows(ranges.unify_dictionaries(), work)
+
+    ranks = sorted(set(made["trace"]["rank"].to_pylist()))
+    yield from facts_of_parts(map(of_rank, ranks), windows_of_ranks(made), devices, override)
 
 
 def training(
