@@ -230,7 +230,10 @@ class RunningCodes:
 
 
 def frame_of_parts(
-    parts: Iterable[pa.Table], names: Sequence[str], kept: Callable[[str, Int], Int] = _shortest
+    parts: Iterable[pa.Table],
+    names: Sequence[str],
+    kept: Callable[[str, Int], Int] = _shortest,
+    count: int = 0,
 ) -> pd.DataFrame:
     """Return columns of parts, at least one, as a DataFrame that takes little memory.
 
@@ -240,11 +243,12 @@ def frame_of_parts(
         parts: which have these columns.
         names: of the columns.
         kept: returns the whole numbers of a column by its name in the type in which they are held.
+        count: how many rows there are, if that is known: columns need not grow then.
     """
     import pandas as pd
 
     codes: defaultdict[str, RunningCodes] = defaultdict(RunningCodes)
-    held = {name: (_Growing(), _Growing()) for name in names}
+    held = {name: (_Growing(count), _Growing(count)) for name in names}
     for part in parts:
         for name, (values, nulls) in held.items():
             column = part[name]
@@ -274,17 +278,17 @@ def frame_of_parts(
 class _Growing:
     """A column that comes in parts, and is there once: of a million rows the pieces count."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
         self._held: NDArray[Any] = np.empty(0, bool)
-        self._end = 0
+        self._room, self._end = room, 0
 
     def add(self, more: NDArray[Any]) -> None:
         """Add the next rows, of any type that holds them."""
         kind = more.dtype if not self._end else np.promote_types(self._held.dtype, more.dtype)
         end = self._end + len(more)
         if kind != self._held.dtype or end > len(self._held):
-            room = max(end, len(self._held), 3 * self._end // 2)
-            before, self._held = self._held, np.empty(room, kind)
+            self._room = max(self._room, end, 3 * self._end // 2)
+            before, self._held = self._held, np.empty(self._room, kind)
             self._held[: self._end] = before[: self._end]
         self._held[self._end : end] = more
         self._end = end

@@ -241,14 +241,6 @@ def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:
         begin = end
 
 
-def equals(column: pd.Series, value: Any) -> NDArray[np.bool_]:
-    """Return which rows have a value; null: which have none."""
-    is_null = value is None or value != value  # noqa: PLR0124 - only what is no number
-    same = column.isna() if is_null else column == value
-    found: NDArray[np.bool_] = same.to_numpy(bool, na_value=False)
-    return found
-
-
 def shifted(table: pa.Table, added: Mapping[str, int]) -> pa.Table:
     """Return a table with something added to the columns of these names that it has."""
     for at, name in enumerate(table.column_names):

@@ -377,12 +377,13 @@ class _Rows:
     def sums(self, rank: int) -> Sums:
         """Return the sums of all rows."""
         self._settle()
+        pairs = self._calls.pop()
+        calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
+        del pairs
         codes, count = self._numbers.keys.astype(np.int64), self._numbers.count
         keys = {
             name: self._codes.key(name, codes[:, at]) for at, name in enumerate(self._columns)
         } | {"rank": Key(np.zeros(count, np.int64), [rank], is_text=False)}
-        (pairs,) = self._calls
-        calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
         columns = {name: parts[0] for name, parts in self._sums.items()}
         columns |= dict(zip(EXTREMES, self._extremes[0], strict=True))
         # The sets of rows that helpers belong to, the first of which is empty.

@@ -25,7 +25,7 @@ from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import narrow, row_of, short, sum_at, text_array
+from pyprof2.columns import narrow, row_of, short, sum_at, text_array, values_of
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -98,6 +98,7 @@ _IDLE: Final = (
     "kernel_id", "device",
 )  # fmt: skip
 _SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call")
+_OF_SELDOM: Final = ("start_ns", "time_ns", "cause", "op", "source", "drained", "launch_id")
 CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
 TIMES: Final = ("device", "start_ns", "dur_ns")
 _NEARLY_ALL: Final = 0.95
@@ -323,7 +324,7 @@ class RankFacts:
 
     def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
         """Return columns of the idle time that has one of the causes."""
-        if set(causes) <= set(_SELDOM):
+        if set(causes) <= set(_SELDOM) and set(columns) <= set(_OF_SELDOM):
             idle = self._seldom_idle
             return idle.loc[idle["cause"].isin(causes).to_numpy(bool), [*columns]]
         return self.rows("idle", *columns, where=self.are("idle", "cause", causes))
@@ -331,7 +332,7 @@ class RankFacts:
     @cached_property
     def _seldom_idle(self) -> pd.DataFrame:
         """The idle time with the causes that are few, read at once."""
-        return self.rows("idle", *_IDLE, where=self.are("idle", "cause", _SELDOM))
+        return self.rows("idle", *_OF_SELDOM, where=self.are("idle", "cause", _SELDOM))
 
     @cached_property
     def _idle_sums(self) -> tuple[dict[str, int], set[int | None]]:
@@ -469,7 +470,8 @@ class ColumnsOfRank:
         return pa.concat_tables(self._rows(name, columns, where)).unify_dictionaries()
 
     def _frame(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pd.DataFrame:
-        return frame_of_parts(self._rows(name, columns, where), columns, _short)
+        count = self._read(name).row_count if where is None else int(where.sum())
+        return frame_of_parts(self._rows(name, columns, where), columns, _short, count)
 
     def _rows(self, name: str, columns: Sequence[str], where: Bool | None) -> Iterator[pa.Table]:
         """Yield them part by part, at least one."""
@@ -630,8 +632,10 @@ def flags(rows: pd.Series) -> Bool:
 def by_device(work: pd.DataFrame, marks: Bool) -> Iterator[tuple[pd.DataFrame, Bool]]:
     """Yield columns `TIMES` of the rows of each device, and what marks them."""
     device = int_values(work["device"])
-    for each in np.unique(device).tolist():
-        yield work[device == each], marks[device == each]
+    devices = values_of(device).tolist()
+    for each in devices:
+        own = slice(None) if len(devices) == 1 else device == each
+        yield work[own], marks[own]
 
 
 def ends(rows: pd.DataFrame) -> tuple[Int, Int]:

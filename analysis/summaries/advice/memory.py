@@ -11,16 +11,15 @@ import numpy as np
 
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER, MemoryCurve
 from pyprof2.analysis.memory.timeline import growth, step_ends
-from pyprof2.analysis.summaries.advice.facts import rows_at
+from pyprof2.analysis.summaries.advice.facts import int_values
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
-from pyprof2.columns import equals, values_of
+from pyprof2.columns import short, values_of
 from pyprof2.recording import int_column
 from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyprof2.analysis.intervals import Bool
     from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 NEAR_PCT: Final = 80
@@ -63,33 +62,22 @@ def memory_growth(facts: RankFacts) -> RuleFinding | None:
 def _keeps_nothing(facts: RankFacts) -> bool:
     """Whether no line can leave enough in every step, because the last but one keeps less."""
     known = facts.rows("memory", "device_type", "device", "step")
-    found = False
-    for kind, number in known[["device_type", "device"]].drop_duplicates().to_numpy().tolist():
-        if kind == "cpu":
-            continue
-        own = equals(known["device_type"], kind) & equals(known["device"], number)
-        step = known["step"][own].to_numpy(np.int64, na_value=NO_NUMBER)
-        step = np.maximum.accumulate(step)
-        steps = values_of(step[step != NO_NUMBER])
+    kind, found = known["device_type"].cat.codes.to_numpy(), False
+    number, every = (short(int_values(known[name])) for name in ("device", "step"))
+    kinds = values_of(kind[~facts.are("memory", "device_type", ("cpu",))]).tolist()
+    for each, device in ((k, n) for k in kinds for n in values_of(number[kind == k]).tolist()):
+        own = (kind == each) & (number == device)
+        step = np.maximum.accumulate(every[own])
+        steps = values_of(step[step >= 0])
         if len(steps) < STEPS:
             return False
-        late = np.flatnonzero(own)[np.searchsorted(step, steps[-2]) :]
-        curve = _curve(facts, rows_at(late, len(own)))
-        # A release is of the last block at its address, so those before need not be known; without
-        # an address it may be of any.
-        if curve.events["address"].null_count or not curve.change.any():
-            curve = _curve(facts, own)
-        kept, step = curve.blocks.alloc[curve.blocks.free < 0], step[-len(curve.change) :]
+        events = facts.tables.read("memory", ("address", "bytes", "pid", "tid"), own)
+        curve = MemoryCurve(facts.rank, "", None, events, None, LINELESS)
+        kept = curve.blocks.alloc[curve.blocks.free < 0]
         if curve.change[kept[step[kept] == steps[-2]]].sum() >= GROWTH_BYTES:
             return False
         found = found or bool(curve.change.any())
     return found
-
-
-def _curve(facts: RankFacts, rows: Bool) -> MemoryCurve:
-    """Return the curve of some events."""
-    events = facts.tables.read("memory", ("address", "bytes", "pid", "tid"), rows)
-    return MemoryCurve(facts.rank, "", None, events, None, LINELESS)
 
 
 def fragmentation(facts: RankFacts) -> RuleFinding | None:

@@ -16,7 +16,7 @@ import pandas as pd
 from pyprof2.analysis.chunked import frame_of_parts
 from pyprof2.analysis.time.slices import greatest_of_runs, merge_short
 from pyprof2.analysis.time.step_times import median_step, timed_steps
-from pyprof2.columns import distinct, equals, sum_at, values_of
+from pyprof2.columns import distinct, sum_at, values_of
 from pyprof2.pipeline.allocation import release_unused
 from pyprof2.recording import TextCodes
 from pyprof2.reports.page.steps import lanes, recorded_windows
@@ -26,7 +26,7 @@ from pyprof2.tables import IDLE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.api.run import Run
 
 MOST_BOXES: Final = 30_000
@@ -122,7 +122,7 @@ def _idle(run: Run) -> pd.DataFrame:
 def _whole(work: pd.DataFrame, row: dict[Any, Any]) -> dict[str, Any]:
     """Return the window of a device from its first activity to its last."""
     device = _number(row["device"])
-    own = (work["rank"].to_numpy() == row["rank"]) & equals(work["device"], device)
+    own = (work["rank"].to_numpy() == row["rank"]) & _same(work["device"], device)
     start, length = (work[name].to_numpy(np.int64)[own] for name in ("start_ns", "dur_ns"))
     return {
         "rank": int(row["rank"]),
@@ -136,6 +136,13 @@ def _whole(work: pd.DataFrame, row: dict[Any, Any]) -> dict[str, Any]:
 
 def _number(device: Any) -> int | None:
     return None if pd.isna(device) else int(device)
+
+
+def _same(column: pd.Series, value: Any) -> Bool:
+    """Return which rows have a value, or, of null, which have none."""
+    same = column.isna() if pd.isna(value) else column == value
+    found: Bool = same.to_numpy(bool, na_value=False)
+    return found
 
 
 class _Recorded(NamedTuple):
@@ -183,7 +190,7 @@ def _inside(frame: pd.DataFrame, window: dict[str, Any]) -> pd.DataFrame:
     inside &= start + frame["dur_ns"].to_numpy(np.int64) > window["start_ns"]
     inside &= frame["rank"].to_numpy() == window["rank"]
     if "device" in frame:
-        inside &= equals(frame["device"], window["device"])
+        inside &= _same(frame["device"], window["device"])
     # Of a frame of a million rows those that stand together are not copied.
     rows = np.flatnonzero(inside)
     first, end = (rows[0], rows[-1] + 1) if len(rows) else (0, 0)
