@@ -5,6 +5,7 @@ A chunk ("part") is read at once; a stretch is as many consecutive parts as need
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
@@ -12,18 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.columns import lookup, short
+from pyprof2.columns import lookup, narrow, short
 from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Int
 
 ENDLESS: Final = 1 << 62
 """Later than any time, and as a negative number before it."""
+_LONG: Final = ("start_ns", "dur_ns", "time_ns")
 
 
 class ChunkedTable(Protocol):
@@ -202,6 +205,11 @@ def _more(held: Stretch, reader: Iterator[Stretch], until: int) -> Stretch:
     return found._replace(rows=pa.concat_tables([held.rows, found.rows]))
 
 
+def _shortest(name: str, values: Int) -> Int:
+    """Return whole numbers as short as they can be, but for those that are added up."""
+    return values if name in _LONG else narrow(values)
+
+
 class RunningCodes:
     """Codes of a text column that is read in parts: those of all parts at once."""
 
@@ -219,6 +227,76 @@ class RunningCodes:
     def texts(self) -> list[str]:
         """The text of each code."""
         return list(self._codes)
+
+
+def frame_of_parts(
+    parts: Iterable[pa.Table],
+    names: Sequence[str],
+    kept: Callable[[str, Int], Int] = _shortest,
+    count: int = 0,
+) -> pd.DataFrame:
+    """Return columns of parts, at least one, as a DataFrame that takes little memory.
+
+    Text is categorical, and whole numbers and truth values stay such if some are null.
+
+    Args:
+        parts: which have these columns.
+        names: of the columns.
+        kept: returns the whole numbers of a column by its name in the type in which they are held.
+        count: how many rows there are, if that is known: columns need not grow then.
+    """
+    import pandas as pd
+
+    codes: defaultdict[str, RunningCodes] = defaultdict(RunningCodes)
+    held = {name: (_Growing(count), _Growing(count)) for name in names}
+    for part in parts:
+        for name, (values, nulls) in held.items():
+            column = part[name]
+            if pa.types.is_dictionary(column.type):
+                values.add(narrow(codes[name].add(part, name)))
+            elif pa.types.is_floating(column.type):
+                values.add(column.to_numpy())
+            else:
+                known = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
+                is_number = pa.types.is_integer(column.type)
+                values.add(kept(name, known) if is_number else known)
+                nulls.add(column.is_null().to_numpy())
+    found: dict[str, Any] = {}
+    for name, (grown, grown_nulls) in held.items():
+        column, missing = grown.whole(), grown_nulls.whole()
+        if name in codes:
+            texts: Any = codes[name].texts
+            found[name] = pd.Categorical.from_codes(column, texts, validate=False)
+        elif missing.any():
+            of = pd.arrays.BooleanArray if column.dtype == bool else pd.arrays.IntegerArray
+            found[name] = of(column, missing)
+        else:
+            found[name] = column
+    return pd.DataFrame(found, copy=False)
+
+
+class _Growing:
+    """A column that comes in parts, and is there once: of a million rows the pieces count."""
+
+    def __init__(self, room: int) -> None:
+        self._held: NDArray[Any] = np.empty(0, bool)
+        self._room, self._end = room, 0
+
+    def add(self, more: NDArray[Any]) -> None:
+        """Add the next rows, of any type that holds them."""
+        kind = more.dtype if not self._end else np.promote_types(self._held.dtype, more.dtype)
+        end = self._end + len(more)
+        if kind != self._held.dtype or end > len(self._held):
+            self._room = max(self._room, end, 3 * self._end // 2)
+            before, self._held = self._held, np.empty(self._room, kind)
+            self._held[: self._end] = before[: self._end]
+        self._held[self._end : end] = more
+        self._end = end
+
+    def whole(self) -> NDArray[Any]:
+        """Return all rows; nothing is added after that."""
+        self._held.resize(self._end, refcheck=False)
+        return self._held
 
 
 class Tail:

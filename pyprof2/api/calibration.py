@@ -43,7 +43,7 @@ def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
         prediction = PredictedStep(run)
         if prediction.source is None:
             refuse(f"{run.path}: its device is not in the table of devices: nothing to calibrate")
-        sides.append((prediction.source, prediction.rows.only(prediction.in_step).work))
+        sides.append((prediction.source, prediction.own.work))
     (source, here), (target, there) = sides
     if source.name == target.name:
         refuse(f"both recordings are of {source.name}: calibrate with two devices")

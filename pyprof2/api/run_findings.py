@@ -47,24 +47,17 @@ class RunFindings(RunTime):
 
     def _rank_facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:
         """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
-        from pyprof2.analysis.chunked import InMemory
         from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
         from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 
         def of_rank(rank: RankTables) -> Callable[[str], ChunkedTable]:
-            @cache
-            def read(name: str) -> ChunkedTable:
-                if rank.is_as_stored(name):
-                    return rank.parts(name)
-                return InMemory(rank.read(name, INPUT[name]))
+            return cache(lambda name: rank.chunked(name, INPUT[name]))
 
-            return read
-
-        ranks = self._tables.ranks
+        ranks, advice = self._tables.ranks, self.how_to_record
         if self.idle_windows.empty:
             hosts = self.host_times
             own = [rank for rank in ranks if rank.rank in hosts]
-            found = (facts_of_host(of_rank(rank), hosts[rank.rank]) for rank in own)
+            found = (facts_of_host(of_rank(rank), hosts[rank.rank], advice) for rank in own)
             return self._with_events(found)
 
         devices = self._tables.table("devices").to_pylist()
@@ -74,7 +67,7 @@ class RunFindings(RunTime):
             for rank in ranks
         )
         windows = self.idle_windows
-        return self._with_events(facts_of_parts(parts, windows, devices, device, job))
+        return self._with_events(facts_of_parts(parts, windows, devices, advice, device, job))
 
     def _with_events(self, found: Iterable[RankFacts]) -> Iterator[RankFacts]:
         """Yield facts with why compiled graphs are not fewer, which the manifest says."""

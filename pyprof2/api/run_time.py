@@ -71,7 +71,13 @@ class RunTime(OfTables):
 
         times = ("rank", "device", "start_ns", "dur_ns")
         needed = {"kernels": times, "copies": times, "trace": INPUT["trace"]}
-        return self._tables.of_each(lambda rank: windows_of_ranks(rank.several(needed)))
+
+        def of_rank(rank: RankTables) -> pd.DataFrame:
+            # Threads of Arrow's, which read a table at once, keep memory of their own.
+            read = {name: [*rank.in_parts(name, own)] for name, own in needed.items()}
+            return windows_of_ranks({name: pa.concat_tables(own) for name, own in read.items()})
+
+        return self._tables.of_each(of_rank)
 
     @cached_property
     def host_time(self) -> pd.DataFrame:
@@ -174,38 +180,41 @@ class RunTime(OfTables):
         return self._of_queues(queue_depth)
 
     @cached_property
+    def _parts(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The parts of the windows of steps, and of all that was recorded."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.step_parts import INPUT, step_parts
+        from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
+
+        found = []
+        for rank in self._tables.ranks:
+            windows = StepWindows.of(rank.read("steps", OF_WINDOWS))
+            tables = {name: rank.chunked(name, columns) for name, columns in INPUT.items()}
+            both = [_known_device(each, rank.rank) for each in step_parts(tables, windows)]
+            at = both[0]["window"].to_numpy("int64")
+            both[0] = both[0].assign(step=windows.step[at], start_ns=windows.start[at])
+            found.append(both)
+        of_steps, whole = (pd.concat(each, ignore_index=True) for each in zip(*found, strict=True))
+        return of_steps, whole
+
+    @property
     def step_parts(self) -> pd.DataFrame:
         """The parts that the windows of steps are made of, and add up to.
 
         One row per device, window and part, with `rank`, `device`, `step`, `start_ns` of the
         window, `part` and `time_ns`; see `pyprof2.analysis.time.step_parts.step_parts`.
         """
-        from pyprof2.analysis.time.step_parts import step_parts
-        from pyprof2.analysis.time.step_windows import StepWindows
+        return self._parts[0][["rank", "device", "step", "start_ns", "part", "time_ns"]]
 
-        def of_rank(rank: RankTables) -> pd.DataFrame:
-            windows = StepWindows.of(rank.read("steps"))
-            parts = _known_device(step_parts(*_parts_input(rank), windows))
-            at = parts["window"].to_numpy("int64")
-            step, start_ns = windows.step[at], windows.start[at]
-            return parts.assign(rank=rank.rank, step=step, start_ns=start_ns)
-
-        columns = ["rank", "device", "step", "start_ns", "part", "time_ns"]
-        return self._tables.of_each(of_rank)[columns]
-
-    @cached_property
+    @property
     def recorded_parts(self) -> pd.DataFrame:
         """The parts that all that was recorded of each device is made of, and adds up to.
 
         One row per device and part, with `rank`, `device`, `part` and `time_ns`; see
-        `pyprof2.analysis.time.step_parts.recorded_parts`.
+        `pyprof2.analysis.time.step_parts.step_parts`.
         """
-        from pyprof2.analysis.time.step_parts import recorded_parts
-
-        def of_rank(rank: RankTables) -> pd.DataFrame:
-            return _known_device(recorded_parts(*_parts_input(rank))).assign(rank=rank.rank)
-
-        return self._tables.of_each(of_rank)[["rank", "device", "part", "time_ns"]]
+        return self._parts[1][["rank", "device", "part", "time_ns"]]
 
     @cached_property
     def plugin_steps(self) -> pd.DataFrame:
@@ -281,17 +290,9 @@ class RunTime(OfTables):
         return line_profile(lines, stacks, steps, query, roots)
 
 
-def _known_device(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return parts with null as the device of those that name none."""
+def _known_device(parts: pd.DataFrame, rank: int) -> pd.DataFrame:
+    """Return parts of a rank with null as the device of those that name none."""
     from pyprof2.analysis.time.gaps import NEVER
 
     device = parts["device"].astype("Int64")
-    return parts.assign(device=device.mask(device == NEVER))
-
-
-def _parts_input(rank: RankTables) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Return kernels, copies and idle time of a rank, with the columns that parts need."""
-    from pyprof2.analysis.time.step_parts import INPUT
-
-    kernels, copies, idle = (rank.read(name, INPUT[name]) for name in ("kernels", "copies", "idle"))
-    return kernels, copies, idle
+    return parts.assign(device=device.mask(device == NEVER), rank=rank)

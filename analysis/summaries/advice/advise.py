@@ -15,7 +15,6 @@ from pyprof2.analysis.summaries.advice.facts import (
     RankFacts,
     by_device,
     ends,
-    facts_of_ranks,
 )
 from pyprof2.analysis.summaries.advice.findings import (
     FIRES,
@@ -37,9 +36,6 @@ from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
 
     from pyprof2.analysis.intervals import Int
 
@@ -55,31 +51,16 @@ _TYPES: Final = {
 _RECORD_LATER: Final = "steps after warm-up: without step {steps} nothing of it is left"
 
 
-def advise(
-    tables: Mapping[str, pa.Table],
-    devices: Sequence[Mapping[str, Any]],
-    override: Path | str | None = None,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def advice_of_facts(facts_of_each: Iterable[RankFacts]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what all rules find.
 
     Args:
-        tables: columns `facts.INPUT` of the canonical tables.
-        devices: rows of the canonical table `devices`.
-        override: a device's name, or a file that describes one, to use instead of the recorded.
+        facts_of_each: what was recorded of each rank; looked at one after another.
 
     Returns:
         The table `ADVICE`: one row per rank and rule; those that fire, the largest gain first,
         then the unknown and the silent ones. And the joint bounds, see `gain_bound`, a row per
         rank.
-    """
-    return advice_of_facts(facts_of_ranks(tables, devices, override))
-
-
-def advice_of_facts(facts_of_each: Iterable[RankFacts]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what all rules find; see `advise`.
-
-    Args:
-        facts_of_each: what was recorded of each rank; looked at one after another.
     """
     rows, bounds = [], []
     for facts in facts_of_each:
@@ -114,6 +95,10 @@ def noting_pollution(
 ) -> Iterator[RankFacts]:
     """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
     for facts in facts_of_each:
+        # What takes most memory comes first, when there is no other to hold.
+        for rule in RULES:
+            if rule.slug == "memory-growth" and rule.holds(facts):
+                rule.ask(facts)
         polluted += find_pollution([facts])
         yield facts
 
@@ -228,8 +213,9 @@ def _host_ns(facts: RankFacts, removed: Sequence[Any]) -> int:
 def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
     """Yield when each thread was in an op or a GPU call: starts and ends, disjoint."""
     columns = ("pid", "tid", "start_ns", "dur_ns")
-    spans: dict[tuple[int, int], list[tuple[Int, Int]]] = {}
+    held: dict[tuple[int, int], tuple[Int, Int]] = {}
     for name in ("ops", "launches"):
+        spans = {key: [own] for key, own in held.items()}
         for part in facts.tables.parts(name, columns):
             pid, tid, start, length = (int_column(part, each, -1) for each in columns)
             thread = combine_keys(pid, tid)
@@ -237,9 +223,15 @@ def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
                 own = np.flatnonzero(thread == each)
                 key = int(pid[own[0]]), int(tid[own[0]])
                 # Few are left of each part: those inside of others go away.
-                spans.setdefault(key, []).append(merged(start[own], start[own] + length[own]))
-    for parts in spans.values():
-        yield merged(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+                begin, end = merged(start[own], start[own] + length[own])
+                if key in held:
+                    place = np.searchsorted(held[key][0], begin, "right")
+                    outside = (place == 0) | (held[key][1][place - 1] < end)
+                    begin, end = begin[outside], end[outside]
+                spans.setdefault(key, []).append((begin, end))
+        for key, parts in spans.items():
+            held[key] = merged(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    yield from held.values()
 
 
 def _device_ns(facts: RankFacts, slugs: set[str]) -> int:
@@ -267,11 +259,11 @@ def alike(findings: pd.DataFrame) -> list[dict[str, Any]]:
     one with the largest stake stands for all: times of ranks are never added up.
 
     Args:
-        findings: of `advise`, in its order.
+        findings: of `advice_of_facts`, in their order.
 
     Returns:
         Its rows as objects, null as None, with `ranks`, who has it, `rank` among them; and
-        `least_ns`, the smallest of their largest stakes. In the order of `advise` in each status.
+        `least_ns`, the smallest of their largest stakes. In this order in each status.
     """
     statuses = list(dict.fromkeys(findings["status"]))
     found = sorted(_groups(findings), key=_greatest_first)

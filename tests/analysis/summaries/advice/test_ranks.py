@@ -215,6 +215,14 @@ def test_of_two_ranks_nobody_knows_which_one_is_usual(tmp_path: Path) -> None:
     assert "more ranks of the same role" in unknown["straggler", 1]["needs"]
 
 
+def test_a_rank_of_the_same_role_that_did_nothing_is_no_peer(tmp_path: Path) -> None:
+    run = _run(Job(2, slow={1: 1.2}), tmp_path)
+    run.ranks.roles = {**run.ranks.roles, 2: run.ranks.roles[0]}
+
+    unknown = _findings(run, "unknown")
+    assert "longer than rank 0" in unknown["straggler", 1]["finding"]
+
+
 def test_of_a_rank_alone_the_others_are_asked_for(tmp_path: Path) -> None:
     run = _run(Job(4, links=3.0), tmp_path, ranks=[1])
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.summaries.advice import RULES, advise
+from pyprof2.analysis.summaries.advice import RULES
 from pyprof2.analysis.summaries.advice.findings import CPU
 from tests.analysis.summaries.advice.recordings import (
     DEVICE,
     US,
     Rows,
+    advise,
     at_steps,
     event,
     tables,
