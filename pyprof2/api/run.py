@@ -295,7 +295,7 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
 
         check_axes(axes)
         if "phase" not in axes:
-            return self._idle_sums_and_windows(axes, rank, normal_gap_us)
+            return super().idle_sums_and_windows(axes, rank, normal_gap_us)
         # The phase is that of the work that ended each row.
         idle, windows = self.idle_and_windows(rank, normal_gap_us)
         return self.with_phases(idle).assign(max_ns=idle["time_ns"]), windows
@@ -554,4 +554,4 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
         if self.whole is not None:  # ids are those of all spans
             yield from self.whole.explain_all(references)
         else:
-            yield from self._explain_all(references)
+            yield from super().explain_all(references)

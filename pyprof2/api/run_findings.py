@@ -138,7 +138,7 @@ class RunFindings(RunTime):
         (found, *_) = self._tables.of(rank)
         return found.rank
 
-    def _explain_all(self, references: Sequence[tuple[int, str]]) -> Iterator[dict[str, Any]]:
+    def explain_all(self, references: Sequence[tuple[int, str]]) -> Iterator[dict[str, Any]]:
         """Yield what is known of the row that each of several ranks and references names."""
         from pyprof2.analysis.summaries.explain import Explainer, explain, parse_reference
 

@@ -99,7 +99,7 @@ class RunTime(OfTables):
         found = {rank.rank: host_time(rank.several(INPUT), rank.source_root) for rank in ranks}
         return {rank: table for rank, table in found.items() if table.num_rows}
 
-    def _idle_sums_and_windows(
+    def idle_sums_and_windows(
         self, axes: Sequence[str], rank: int | None, normal_gap_us: float | None
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return what of the idle time is added up along axes, and the windows of its devices."""
