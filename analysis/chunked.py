@@ -276,7 +276,7 @@ def frame_of_parts(
 
 
 class _Growing:
-    """A column that comes in parts, and is there once: of a million rows the pieces count."""
+    """A column that comes in parts, and is there once: a million rows count twice otherwise."""
 
     def __init__(self, room: int) -> None:
         self._held: NDArray[Any] = np.empty(0, bool)

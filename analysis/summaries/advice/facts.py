@@ -422,7 +422,7 @@ class ColumnsOfRank:
             return self._frame(name, columns, where)
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            # Of all that rules ask for, read at once: to read a column by itself takes longer.
+            # Rules ask for these too: to read each column by itself takes longer.
             more = [each for each in _TOGETHER.get(name, ()) if (name, each) not in self._known]
             read = self._frame(name, [*dict.fromkeys((*lacking, *more))])
             self._known.update({(name, str(each)): read[each] for each in read})
