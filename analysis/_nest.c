@@ -1,9 +1,11 @@
-/* Intervals in sorted order: what is around each, in one pass where NumPy needs a dozen.
+/* Intervals in sorted order: what is around each, in one pass where NumPy needs a dozen; and when
+   events start that wait for others, each of which needs the ends before it.
 
-   The functions are those of the same names in intervals.py, which say what they return; without
-   this module that one works alone, and the tests compare the two. Columns are int64 and contiguous,
-   results are written into columns of the caller's. Numbers of rows are checked before they are
-   followed, so that no column, however wrong, leads out of another one. */
+   The functions are those of the same names in intervals.py, and in job/replay.py, which say what
+   they return; without this module those work alone, and the tests compare the two. Columns are
+   int64 and contiguous, positions of events and edges int32; results are written into columns of the
+   caller's. Numbers of rows are checked before they are followed, so that no column, however wrong,
+   leads out of another one. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -33,8 +35,9 @@ static PyObject *refuse(Columns *of, const char *why)
     return NULL;
 }
 
-/* Take so many columns; the last one is written into. Of the lengths the caller says what fits. */
-static int take(Columns *of, PyObject *args, int count)
+/* Take so many columns, the first ones of int32; the last one is written into. Of the lengths the
+ * caller says what fits. */
+static int take_narrow(Columns *of, PyObject *args, int narrow, int count)
 {
     of->taken = 0;
     if (PyTuple_Size(args) != count) {
@@ -49,14 +52,20 @@ static int take(Columns *of, PyObject *args, int count)
             return 0;
         }
         of->taken++;
-        if (view->len % (Py_ssize_t)sizeof(int64_t) || (uintptr_t)view->buf % sizeof(int64_t)) {
-            refuse(of, "a column that is not of whole numbers of 64 bits");
+        size_t size = i < narrow ? sizeof(int32_t) : sizeof(int64_t);
+        if (view->len % (Py_ssize_t)size || (uintptr_t)view->buf % size) {
+            refuse(of, "a column that is not of whole numbers of as many bits as are asked for");
             return 0;
         }
         of->columns[i] = view->buf;
-        of->counts[i] = view->len / (Py_ssize_t)sizeof(int64_t);
+        of->counts[i] = view->len / (Py_ssize_t)size;
     }
     return 1;
+}
+
+static int take(Columns *of, PyObject *args, int count)
+{
+    return take_narrow(of, args, 0, count);
 }
 
 /* Whether columns from the first on are as long as each other. */
@@ -266,6 +275,61 @@ static PyObject *first_overlap(PyObject *Py_UNUSED(module), PyObject *args)
     return done(&of);
 }
 
+/* Times are added as if they had no sign: those of a damaged recording may be of any size. */
+static int64_t sum(int64_t one, int64_t other)
+{
+    return (int64_t)((uint64_t)one + (uint64_t)other);
+}
+
+/* The result has three rows: starts, in which is what each is without an edge, ends, bindings. */
+static PyObject *replay(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take_narrow(&of, args, 3, 6))
+        return NULL;
+    const int32_t *order = (int32_t *)of.columns[0], *first = (int32_t *)of.columns[1];
+    const int32_t *source = (int32_t *)of.columns[2];
+    const int64_t *lag = of.columns[3], *duration = of.columns[4];
+    Py_ssize_t count = of.counts[0], edges = of.counts[2];
+    if (of.counts[1] != count + 1 || of.counts[3] != edges || of.counts[4] != count
+        || of.counts[5] != 3 * count)
+        return refuse(&of, "columns of different lengths");
+    int64_t *start = of.columns[5], *end = start + count, *binding = end + count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int32_t event = order[i];
+        if (event < 0 || event >= count || first[event] < 0 || first[event + 1] > edges)
+            return refuse(&of, "a column of events or edges that there are not");
+        int64_t best = start[event], edge = -1;
+        for (int32_t at = first[event]; at < first[event + 1]; at++) {
+            if (source[at] < 0 || source[at] >= count)
+                return refuse(&of, "a column of events or edges that there are not");
+            int64_t time = sum(end[source[at]], lag[at]);
+            if (edge < 0 || time > best)
+                best = time, edge = at;
+        }
+        start[event] = best;
+        end[event] = sum(best, duration[event]);
+        binding[event] = edge;
+    }
+    return done(&of);
+}
+
+/* `found` begins with an event, and gets those before it, then -1 as far as there is room. */
+static PyObject *way_back(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take_narrow(&of, args, 1, 2))
+        return NULL;
+    const int32_t *before = (int32_t *)of.columns[0];
+    int64_t *found = of.columns[1];
+    for (Py_ssize_t i = 1; i < of.counts[1]; i++) {
+        if (found[i - 1] >= of.counts[0])
+            return refuse(&of, "a column of events that there are not");
+        found[i] = found[i - 1] < 0 ? -1 : before[found[i - 1]];
+    }
+    return done(&of);
+}
+
 static PyMethodDef functions[] = {
     {"nearest_later_end", nearest_later_end, METH_VARARGS, "thread, end, outer"},
     {"enclosing", enclosing, METH_VARARGS, "thread, end, reach, outer, parent"},
@@ -273,13 +337,15 @@ static PyMethodDef functions[] = {
     {"holder", holder, METH_VARARGS, "end, outer, time, found"},
     {"nearest_marked", nearest_marked, METH_VARARGS, "parent, found"},
     {"first_overlap", first_overlap, METH_VARARGS, "thread, start, end, outer, found"},
+    {"replay", replay, METH_VARARGS, "order, first, source, lag, duration, times"},
+    {"way_back", way_back, METH_VARARGS, "before, found"},
     {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_nest", "What intervals are around others.", 0, functions, slots, NULL,
+    PyModuleDef_HEAD_INIT, "_nest", "Intervals around others, and events after others.", 0, functions, slots, NULL,
     NULL, NULL,
 };
 

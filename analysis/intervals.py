@@ -37,11 +37,15 @@ _WIDEST: Final = 1 << 62
 _MICROSECOND: Final = 1000
 
 
-def _compiled(result: Int, function: str, *columns: Int) -> bool:
-    """Have a function of `_nest.c` fill a result; return whether it is there and wanted."""
+def compiled(result: Int, function: str, *columns: Int, narrow: int = 0) -> bool:
+    """Have a function of `_nest.c` fill a result; return whether it is there and wanted.
+
+    The first columns, as many as are `narrow`, are positions of 32 bits.
+    """
     if _nest is None or is_pure():
         return False
-    getattr(_nest, function)(*(np.ascontiguousarray(c, np.int64) for c in columns), result)
+    kinds = [np.int32] * narrow + [np.int64] * (len(columns) - narrow)
+    getattr(_nest, function)(*map(np.ascontiguousarray, columns, kinds), result)
     return True
 
 
@@ -87,7 +91,7 @@ class Nest:
         cut = _MICROSECOND if _are_whole(self.start) and _are_whole(self.end) else 0
         reach = np.maximum(self.end - cut, self.start + 1)
         parent = np.arange(-1, len(self.order) - 1)
-        if _compiled(parent, "enclosing", self.thread, self.end, reach, self.outer):
+        if compiled(parent, "enclosing", self.thread, self.end, reach, self.outer):
             return self._to_caller(parent)
         parent[~self._same_thread(parent)] = -1
         # The nearest one before that ends not before it must: itself or one that ends later.
@@ -121,7 +125,7 @@ class Nest:
 
     def _holder(self, found: Int, time: Int) -> Int:
         """Return the last one that holds each time, not after the position `found`, or -1."""
-        if _compiled(found, "holder", self.end, self.outer, time):
+        if compiled(found, "holder", self.end, self.outer, time):
             return found
         todo = np.flatnonzero(found >= 0)
         while len(todo):
@@ -137,7 +141,7 @@ class Nest:
     def overlaps(self) -> bool:
         """Whether any interval begins inside of another of its thread and ends outside of it."""
         first = np.empty(1, np.int64)
-        if _compiled(first, "first_overlap", self.thread, self.start, self.end, self.outer):
+        if compiled(first, "first_overlap", self.thread, self.start, self.end, self.outer):
             return bool(first[0] >= 0)
         before = np.arange(-1, len(self.order) - 1)
         before[~self._same_thread(before)] = -1
@@ -193,7 +197,7 @@ def _nearest_later_end(thread: Int, end: Int) -> Int:
     later than itself: the jumps double in length, so wide flat lists take few rounds.
     """
     outer = np.arange(-1, len(end) - 1)
-    if _compiled(outer, "nearest_later_end", thread, end):
+    if compiled(outer, "nearest_later_end", thread, end):
         return outer
     if len(end):
         outer[np.r_[True, thread[1:] != thread[:-1]]] = -1
@@ -220,7 +224,7 @@ def last_not_after(key: Int, start: Int, query_key: Int, time: Int) -> Int:
     if not len(key):
         return np.full(len(time), -1, np.int64)
     found = np.empty(len(time), np.int64)
-    if _compiled(found, "last_not_after", key, start, query_key, time):
+    if compiled(found, "last_not_after", key, start, query_key, time):
         return found
     packing = _Packing.of(key, start)
     if packing is None:
@@ -416,7 +420,7 @@ def same_again(name: Int, parent: Int) -> Bool:
 def nearest_marked(parent: Int, marked: Bool) -> Int:
     """Return for each row itself if it is marked, else its nearest marked ancestor, or -1."""
     found = np.where(marked, np.arange(len(parent)), -2)
-    if _compiled(found, "nearest_marked", parent):
+    if compiled(found, "nearest_marked", parent):
         return found
     found = np.where(marked, np.arange(len(parent)), parent)
     todo = np.flatnonzero((found >= 0) & ~marked)

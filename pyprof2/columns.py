@@ -86,6 +86,17 @@ def row_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int6
     return np.where(ids[at] == wanted, at, -1)
 
 
+def first_rows(group: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the first row of each group, 0 … `count` - 1; of one without any the number of rows.
+
+    Rows at -1 are of no group.
+    """
+    found = np.full(count, len(group))
+    rows = np.flatnonzero(group >= 0)[::-1]
+    found[group[rows]] = rows  # the least, since it is written last
+    return found
+
+
 def merge_texts(first: TextColumn, second: TextColumn) -> TextColumn:
     """Return the first column's text, or the second's where the first is null."""
     codes = np.where(
@@ -113,7 +124,7 @@ def values_of(column: NDArray[np.int64]) -> NDArray[np.int64]:
     if not 0 < span <= _CLOSE * len(column):
         return np.unique(column)
     there = np.zeros(span, bool)
-    there[column - least] = True
+    there[np.subtract(column, least, dtype=np.int64)] = True
     return np.flatnonzero(there) + least
 
 
@@ -157,7 +168,7 @@ def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
             return np.r_[least, values], place
         values, inverse = np.unique(column, return_inverse=True)
         return values, inverse
-    near = column - least
+    near = np.subtract(column, least, dtype=np.int64)
     there = np.zeros(span, bool)
     there[near] = True
     place = np.cumsum(there) - 1
@@ -193,7 +204,7 @@ def order_of(first: NDArray[np.int64], *others: NDArray[np.int64]) -> NDArray[np
 
 def short(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return positions or codes in half the memory: there are fewer rows than 31 bits count."""
-    found: NDArray[Any] = values.astype(np.int32)
+    found: NDArray[Any] = values.astype(np.int32, copy=False)
     return found
 
 

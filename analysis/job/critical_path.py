@@ -27,10 +27,13 @@ from pyprof2.analysis.job.rank_graph import (
     SYNC,
     WAIT,
 )
+from pyprof2.analysis.job.replay import way_back
+from pyprof2.columns import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.replay import Replayed
 
 _EVENTS: Final = {
@@ -49,6 +52,7 @@ _GAPS: Final = {
 }
 """The kind of the time between two events, by the kind of edge: `latency` is from the end of a
 launch to the start of its activity, `lag` from one activity to the next."""
+_KINDS: Final = tuple(dict.fromkeys(("", *_EVENTS.values(), *_GAPS.values())))
 
 
 def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
@@ -63,54 +67,43 @@ def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
         `start_ns`, `ns`, `kernel`, `op`, `layer`, `source`, `step`, `event` and `instance` (of a
         transfer, and where the path jumps to another rank).
     """
-    found = job.recorded if found is None else found
-    rows: list[tuple[int, str, int, int, int]] = []
-    if not len(found.end):
-        return _frame(job, rows)
-    event = int(np.argmax(found.end))
-    until = int(found.end[event])
-    while event >= 0:
-        begin, edge = int(found.start[event]), int(found.binding[event])
-        name = _EVENTS.get(int(job.kind[event]))
-        # The next event may have begun before this ended: the path has only the part before.
-        if name is not None and until > begin:
-            rows.append((event, name, begin, until - begin, event))
-        until = min(until, begin)
-        if edge < 0:
-            break
-        source = int(job.graph.source[edge])
-        end = int(found.end[source])
-        gap = _GAPS.get(int(job.edge_kind[edge]))
-        if gap is not None and until > end:
-            rows.append((event, gap, end, until - end, event))
-        until = min(until, end)
-        event = source
-    return _frame(job, rows[::-1])
-
-
-def _frame(job: JobGraph, rows: Sequence[tuple[int, str, int, int, int]]) -> pd.DataFrame:
-    event = np.array([row[0] for row in rows], np.int64)
-    labels = job.labels
-    texts = {
-        name: [labels.text(column, at) for at in event.tolist()]
-        for name, column in (
-            ("kernel", "kernel_short"), ("op", "op"), ("layer", "layer"), ("source", "source"),
-        )
-    }  # fmt: skip
+    event, what, start, took = stretches(job, job.recorded if found is None else found)
     step = pd.Series(job.step[event], dtype="Int64")
     instance = pd.Series(job.instance[event], dtype="Int64")
+    columns = {"kernel": "kernel_short", "op": "op", "layer": "layer", "source": "source"}
     return pd.DataFrame(
         {
-            "rank": job.rank[event],
-            "kind": [row[1] for row in rows],
-            "start_ns": np.array([row[2] for row in rows], np.int64),
-            "ns": np.array([row[3] for row in rows], np.int64),
-            **{name: pd.Series(values, dtype=object) for name, values in texts.items()},
+            "rank": job.rank[event].astype(np.int64),
+            "kind": [_KINDS[code] for code in what.tolist()],
+            "start_ns": start,
+            "ns": took,
+            **{
+                name: pd.Series(job.labels.text(column, event), dtype=object)
+                for name, column in columns.items()
+            },
             "step": step.mask(step < -(1 << 61)),
             "event": event,
             "instance": instance.mask(instance < 0),
         }
     )
+
+
+def stretches(job: JobGraph, found: Replayed) -> tuple[Int, Int, Int, Int]:
+    """Return the stretches of the path: event, kind as position in `_KINDS`, start, ns."""
+    before = lookup(job.graph.source, found.binding, -1)
+    event = way_back(before, int(found.end.argmax()) if len(before) else -1)
+    edge = found.binding[event]
+    # The path has each event's own time, then the gap before it; the next event may have begun
+    # before this one ended, and it has only the part before.
+    until = np.minimum.accumulate(np.c_[found.end[event], found.start[event]].ravel())
+    of_event, of_gap = (
+        np.array([_KINDS.index(names.get(kind, "")) for kind in range(-1, 9)], np.int8)
+        for names in (_EVENTS, _GAPS)
+    )
+    gap = np.where(edge >= 0, of_gap[1 + job.edge_kind[edge]], 0)
+    what, took = np.c_[of_event[1 + job.kind[event]], gap].ravel()[:-1], -np.diff(until)
+    rows = np.flatnonzero((what > 0) & (took > 0))[::-1]
+    return event[rows // 2], what[rows], until[1:][rows], took[rows]
 
 
 def excesses(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.Series:
@@ -136,7 +129,7 @@ def _values(
     """Return durations and gaps of the events of each call and role, with their ranks."""
     found: dict[tuple[str, int, Any], list[tuple[int, int]]] = {}
     events = np.flatnonzero(job.key >= 0)
-    edge = job.carried[events]
+    edge = job.recorded.binding[events]
     gap = np.where(edge >= 0, job.graph.lag[np.maximum(edge, 0)], 0)
     columns = (job.key[events], job.rank[events], job.graph.duration[events], gap)
     for key, rank, time, between in zip(*(c.tolist() for c in columns), strict=True):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.job.collective_rows import POINT_TO_POINT, SYNCHRONISING
 from pyprof2.analysis.job.rank_graph import (
     AWAITED,
     COMM_WAIT,
     INFERRED,
+    LABELS,
     LAUNCH,
     MEMBER,
     NO_STEP,
@@ -21,6 +23,7 @@ from pyprof2.analysis.job.rank_graph import (
     SHARED_WAIT,
     WAIT,
     RankGraph,
+    issued_of,
 )
 from pyprof2.analysis.job.replay import (
     CircleError,
@@ -31,11 +34,13 @@ from pyprof2.analysis.job.replay import (
     replay,
     with_instances,
 )
-from pyprof2.columns import combine_keys, lookup
-from pyprof2.recording import int_column
+from pyprof2.columns import combine_keys, first_rows, lookup, short
+from pyprof2.recording import code_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -45,19 +50,44 @@ MEETING, TRANSFER = 5, 6
 INNER: Final = -1
 """The kind of the edges between a member, its meeting and its transfer."""
 _COPIES: Final = ("memcpy", "memset")
-_LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
 
 
-class Labels(NamedTuple):
-    """The names of events: codes into texts, by column."""
+@dataclass(frozen=True)
+class Labels:
+    """The names of events: codes into texts, of each column that is asked for.
 
-    codes: dict[str, Int]
-    texts: dict[str, list[str | None]]
+    Attributes:
+        rows: what has names.
+        at: the row of each event, -1 for none.
+    """
 
-    def text(self, column: str, event: int) -> str | None:
-        """Return the text of an event; None where it has none."""
-        code = int(self.codes[column][event])
-        return None if code < 0 else self.texts[column][code]
+    rows: pa.Table
+    at: Int
+    _known: dict[str, tuple[Int, list[str]]] = field(default_factory=dict)
+
+    def of(self, column: str) -> tuple[Int, list[str]]:
+        """Return the code of each event, -1 for none, and the texts as they come first."""
+        if column not in self._known:
+            code, words = code_column(self.rows, column)
+            found = lookup(code, self.at, -1)
+            first = first_rows(found, len(words))
+            order = np.argsort(first)[: np.count_nonzero(first < len(found))]
+            place = np.full(len(words) + 1, -1)
+            place[order] = np.arange(len(order))
+            self._known[column] = short(place[found]), [words[at] for at in order.tolist()]
+        return self._known[column]
+
+    def fits(self, column: str, wanted: Callable[[str], bool]) -> Bool:
+        """Return which events have a text that a function wants."""
+        codes, texts = self.of(column)
+        found: Bool = np.array([*map(wanted, texts), False])[codes]
+        return found
+
+    def text(self, column: str, events: Int) -> list[str | None]:
+        """Return the texts of events; None where one has none."""
+        codes, texts = self.of(column)
+        words = [*texts, None]
+        return [words[code] for code in codes[events].tolist()]
 
 
 @dataclass(frozen=True)
@@ -128,16 +158,6 @@ class JobGraph:
         """From the roots to the last end."""
         return int(self.recorded.last_end) - self.begin
 
-    @cached_property
-    def carried(self) -> Int:
-        """The edge of each event whose source ended last as recorded, or -1."""
-        return self.recorded.binding
-
-    def is_own(self) -> Bool:
-        """Return which events are work of a rank's own: no root, meeting or transfer."""
-        own: Bool = (self.kind != ROOT) & (self.kind < MEETING)
-        return own
-
 
 def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -> JobGraph:
     """Return the graph of several ranks, whose roots are at one time.
@@ -150,58 +170,66 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     Raises:
         UsageError: collectives wait for one another in a circle; it names their instances.
     """
-    offsets = np.cumsum([0, *(len(each.start) for each in ranks)])
+    counts = [len(each.start) for each in ranks]
     start, end, kind, step = (
-        np.concatenate([getattr(each, name) for each in ranks])
+        _joined([getattr(each, name) for each in ranks])
         for name in ("start", "end", "kind", "step")
     )
     source, target = (
-        np.concatenate([getattr(e.edges, name) + at for e, at in zip(ranks, offsets, strict=False)])
+        _shifted([getattr(each.edges, name) for each in ranks], counts)
         for name in ("source", "target")
     )
-    edge_kind = np.concatenate([each.edges.kind for each in ranks])
-    rank = np.repeat([each.rank for each in ranks], np.diff(offsets))
+    edge_kind = _joined([each.edges.kind for each in ranks])
+    rank = short(np.repeat([each.rank for each in ranks], counts))
     # The instance of each event whose start and end depend on other ranks, or -1.
     instances = [lookup(met_instances(members[each.rank]), each.member, -1) for each in ranks]
-    instance = np.concatenate(instances)
-    instance = whole_instances(instance, start, end)
+    instance = short(whole_instances(_joined(instances), start, end))
     lag = recorded_lags(start, end, source, target)
-    lane = np.concatenate([each.lane for each in ranks])
-    lane = combine_keys(rank, lane)
-    labels, key = _labels(ranks, instances, kind, step, rank)
-    if not (edge_kind == AWAITED).any():
+    lane = short(combine_keys(rank, _joined([each.lane for each in ranks])))
+    rows = [each.activities.select(LABELS) for each in ranks]
+    named_by = _shifted([each.named_by for each in ranks], [each.num_rows for each in rows])
+    labels = Labels(pa.concat_tables(rows).unify_dictionaries(), named_by)
+    key = _keys(ranks, instances, (kind, step, rank), labels.of("kernel_short")[0])
+    ties = edge_kind == COMM_WAIT
+    if ties.any() and not (edge_kind == AWAITED).any():
         calls = pd.DataFrame(
-            {"rank": rank, "step": step, "name": labels.codes["kernel_short"], "kind": kind,
+            {"rank": rank, "step": step, "name": labels.of("kernel_short")[0], "kind": kind,
              "issued": np.concatenate([_issued(each) for each in ranks]),
              "start": start, "end": end}
         )  # fmt: skip
-        ties = edge_kind == COMM_WAIT
         more_edges = _shared_waits(calls, source[ties], target[ties], lag[ties])
         source, target, lag = (
             np.r_[old, new] for old, new in zip((source, target, lag), more_edges, strict=True)
         )
-        edge_kind = np.r_[edge_kind, np.full(len(more_edges[0]), SHARED_WAIT)]
-    graph, extra = _joined(start, end, (source, target, lag), instance)
-    more = len(graph.duration) - len(start)
-    inner = np.full(len(graph.source) - len(source), INNER)
-    order = np.argsort(np.r_[target, extra.targets], kind="stable")
-    pad = np.full(more, -1)
+        edge_kind = np.r_[edge_kind, np.full(len(more_edges[0]), SHARED_WAIT, np.int8)]
+    graph, edge_kind, (kinds, met, member, starts, ends) = _with_meetings(
+        start, end, (source, target, lag), edge_kind, instance
+    )
     return JobGraph(
         graph,
-        np.r_[kind, extra.kinds],
-        np.r_[rank, lookup(rank, extra.member, -1)],
-        np.r_[step, lookup(step, extra.member, NO_STEP)],
-        np.r_[instance, extra.instances],
-        np.r_[edge_kind, inner][order],
-        np.r_[start, extra.starts],
-        np.r_[end, extra.ends],
-        Labels(
-            {n: np.r_[c, lookup(c, extra.member, -1)] for n, c in labels.codes.items()},
-            labels.texts,
-        ),
-        np.r_[key, pad],
-        np.r_[lane, lookup(lane, extra.member, -1)],
-    )  # fmt: skip
+        _joined([kind, kinds]),
+        _joined([rank, short(lookup(rank, member, -1))]),
+        _joined([step, lookup(step, member, NO_STEP)]),
+        _joined([instance, short(met)]),
+        edge_kind,
+        _joined([start, starts]),
+        _joined([end, ends]),
+        Labels(labels.rows, _joined([named_by, short(lookup(named_by, member, -1))])),
+        _joined([key, np.full(len(member), -1)]),
+        _joined([lane, short(lookup(lane, member, -1))]),
+    )
+
+
+def _joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns one after another; a single one that has rows is not copied."""
+    filled = [column for column in columns if len(column)]
+    return filled[0] if len(filled) == 1 else np.concatenate(columns)
+
+
+def _shifted(columns: Sequence[Int], counts: Sequence[int]) -> Int:
+    """Return positions in the columns of each rank as those in the joined ones; -1 stays."""
+    pairs = zip(columns, np.cumsum([0, *counts]), strict=False)
+    return _joined([short(np.where(column >= 0, column + at, -1)) for column, at in pairs])
 
 
 def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tuple[Int, Int, Int]:
@@ -222,8 +250,6 @@ def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tu
         Source, target and lag of the waits to be added. The lag is the median of those that show,
         and never so long that the recording's replay would change.
     """
-    if not len(source):
-        return source, target, lag
     own = ["rank", "step", "name", "kind"]
     by = calls.sort_values("issued", kind="stable").groupby(own)
     calls = calls.assign(n=by.cumcount(), calls=by["start"].transform("size"))
@@ -274,20 +300,14 @@ def whole_instances(instance: Int, start: Int, end: Int) -> Int:
     return np.where((instance >= 0) & lookup(good, instance, 0).astype(bool), instance, -1)
 
 
-class _Meetings(NamedTuple):
-    """The events that instances add: first their meetings, then the transfers of the members."""
+def _with_meetings(
+    start: Int, end: Int, edges: tuple[Int, Int, Int], edge_kind: Int, instance: Int
+) -> tuple[Graph, Int, tuple[Int, ...]]:
+    """Return the graph in which members meet, the kinds of its edges, and what instances add.
 
-    kinds: Int
-    instances: Int
-    member: Int
-    starts: Int
-    ends: Int
-    targets: Int
-
-
-def _joined(
-    start: Int, end: Int, edges: tuple[Int, Int, Int], instance: Int
-) -> tuple[Graph, _Meetings]:
+    These are first their meetings, then the transfers of the members: kind, instance, member,
+    start and end of each.
+    """
     member = np.flatnonzero(instance >= 0)
     numbers, place = np.unique(instance[member], return_inverse=True)
     place = place.reshape(-1)
@@ -296,71 +316,64 @@ def _joined(
     transfer = end[member] - last[place]
     parts = Members(member, instance[member], transfer)
     durations, base, joined, _ = with_instances(end - start, start, edges, parts)
-    extra = _Meetings(
-        np.r_[np.full(len(numbers), MEETING), np.full(len(member), TRANSFER)],
+    extra = (
+        np.r_[np.full(len(numbers), MEETING, np.int8), np.full(len(member), TRANSFER, np.int8)],
         np.r_[numbers, instance[member]],
         np.r_[np.full(len(numbers), -1), member],
         np.r_[last, last[place]], np.r_[last, end[member]],
-        joined[1][len(edges[1]):],
     )  # fmt: skip
-    hint = np.r_[start, extra.starts]
+    inner = np.full(len(joined[1]) - len(edge_kind), INNER, np.int8)
+    source, target, lag, edge_kind = *joined, _joined([edge_kind, inner])
+    if (target[1:] < target[:-1]).any():
+        rows = np.argsort(target, kind="stable")
+        source, target, lag, edge_kind = (c[rows] for c in (source, target, lag, edge_kind))
     try:
-        graph = Graph.of(durations, base, joined, hint)
+        graph = Graph.of(durations, base, (source, target, lag), _joined([start, extra[3]]))
     except CircleError as error:
-        where = np.r_[instance, extra.instances][np.array(error.events)]
+        where = np.r_[instance, extra[1]][np.array(error.events)]
         names = ", ".join(map(str, np.unique(where[where >= 0])[:8].tolist()))
         msg = f"the ranks wait for one another in a circle, at instances {names}: a wrong match"
         raise CircleError(error.events, msg) from error
-    return graph, extra
+    return graph, edge_kind, extra
 
 
-def _labels(
-    ranks: Sequence[RankGraph], instances: Sequence[Int], kind: Int, step: Int, rank: Int
-) -> tuple[Labels, Int]:
-    """Return the names of events, and the key that the same call has on several ranks."""
-    frames = []
-    for each in ranks:
-        if each.activities is None:
-            frame = pd.DataFrame({n: [None] * len(each.start) for n in _LABELS}, dtype=object)
-            named = pd.Series("collective", frame.index, dtype=object)
-            frame["kernel_short"] = named.where(each.kind == MEMBER, None)
-        else:
-            first = len(each.start) - each.activities.num_rows
-            rows = each.activities.select(list(_LABELS)).to_pandas().astype(object)
-            at = each.named_by - first
-            frame = rows.reindex(at).reset_index(drop=True)
-        frames.append(frame)
-    frame = pd.concat(frames, ignore_index=True)
-    codes, texts = {}, {}
-    for name in _LABELS:
-        code, words = pd.factorize(frame[name])
-        codes[name], texts[name] = code.astype(np.int64), list(words)
+def _keys(
+    ranks: Sequence[RankGraph], instances: Sequence[Int], columns: tuple[Int, Int, Int], name: Int
+) -> Int:
+    """Return the key that the same call has on several ranks.
+
+    Args:
+        ranks: their graphs.
+        instances: of the events of each.
+        columns: kind, step and rank of all events.
+        name: the code of their names.
+    """
+    kind, step, rank = columns
+    if len(ranks) == 1:
+        return np.where((kind == ROOT) | (name < 0), -1, np.arange(len(kind), dtype=np.int32))
     # The last instance that its rank had issued before each event, or -1: calls are counted from
     # there, so that ranks whose recordings began at different calls, or one of which has a call
     # more, are compared call by call again after the next collective.
     after = []
     for each, instance in zip(ranks, instances, strict=True):
-        own, order = lookup(instance, each.named_by, -1), np.argsort(_issued(each), kind="stable")
+        own = lookup(instance[-each.activities.num_rows :], each.named_by, -1)
+        order = np.argsort(_issued(each), kind="stable")
         at = np.maximum.accumulate(np.where(own[order] >= 0, np.arange(len(order)), -1))
         last = np.full(len(order), -1)
         last[order] = lookup(own[order], at, -1)
         after.append(last)
     where = ["step", "after", "name", "kind"]
-    columns = (step, np.concatenate(after), codes["kernel_short"], kind)
-    calls = pd.DataFrame({"rank": rank} | dict(zip(where, columns, strict=True)))
+    calls = pd.DataFrame(
+        {"rank": rank} | dict(zip(where, (step, np.concatenate(after), name, kind), strict=True))
+    )
     calls["n"] = calls.groupby(["rank", *where]).cumcount()
     key = calls.groupby([*where, "n"]).ngroup().to_numpy(np.int64)
-    return Labels(codes, texts), np.where((kind == ROOT) | (codes["kernel_short"] < 0), -1, key)
+    return np.where((kind == ROOT) | (name < 0), -1, key)
 
 
 def _issued(graph: RankGraph) -> Int:
     """Return when each event was launched, on the rank's clock; where not known, when it began."""
-    if graph.activities is None:
-        return graph.start
-    first = len(graph.start) - graph.activities.num_rows
-    launch = int_column(graph.activities, "launch_ns", NO_STEP)
-    launch = np.where(launch == NO_STEP, int_column(graph.activities, "start_ns", 0), launch)
-    return lookup(launch, np.maximum(graph.named_by - first, -1), NO_STEP)
+    return lookup(issued_of(graph.activities), graph.named_by, NO_STEP)
 
 
 def host_gaps(job: JobGraph) -> tuple[Int, Int]:
@@ -370,7 +383,7 @@ def host_gaps(job: JobGraph) -> tuple[Int, Int]:
     of the event that they waited for and their start.
     """
     events = np.flatnonzero((job.kind == LAUNCH) | (job.kind == MEMBER))
-    edge = job.carried[events]
+    edge = job.recorded.binding[events]
     keep = edge >= 0
     return events[keep], edge[keep]
 
@@ -386,13 +399,13 @@ def host_times(job: JobGraph) -> pd.DataFrame:
     events, edges = host_gaps(job)
     follows = job.kind[job.graph.source[edges]] != ROOT
     events, edges = events[follows], edges[follows]
-    is_copy = np.array([*(word in _COPIES for word in job.labels.texts["category"]), False])
-    calls = np.flatnonzero((job.kind == LAUNCH) & ~is_copy[job.labels.codes["category"]])
+    is_copy = job.labels.fits("category", _COPIES.__contains__)
+    calls = np.flatnonzero((job.kind == LAUNCH) & ~is_copy)
     both = np.r_[events, calls]
     step = pd.Series(job.step[both], dtype="Int64")
     took = pd.DataFrame(
         {
-            "rank": job.rank[both],
+            "rank": job.rank[both].astype(np.int64),
             "step": step.mask(step == NO_STEP),
             "host_ns": np.r_[job.graph.lag[edges], job.graph.duration[calls]],
         }

@@ -8,26 +8,31 @@ that released it. Where waits between streams are not recorded they are inferred
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, call_cause
-from pyprof2.columns import combine_keys, lookup, row_of
+from pyprof2.columns import combine_keys, first_rows, lookup, order_of, row_of, short, values_of
 from pyprof2.recording import code_column, has_text, int_column
+from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Bool, Int
 
-_OF_ACTIVITIES: Final = (
-    "kernel_id", "start_ns", "dur_ns", "launch_id", "launch_ns", "device", "stream", "step",
-    "kernel_short", "category", "op", "layer", "source",
-)  # fmt: skip
+    Read = Callable[[str, tuple[str, ...]], pa.Table]
+
+LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
+"""The columns of the names of events."""
+NAMED: Final = ("start_ns", "launch_ns", *LABELS)
+"""The columns of activities that a graph keeps."""
+_OF_ACTIVITIES: Final = ("kernel_id", "dur_ns", "launch_id", "device", "stream", "step", *NAMED)
 INPUT: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": _OF_ACTIVITIES,
     "copies": _OF_ACTIVITIES,
@@ -77,7 +82,8 @@ class EventEdges(NamedTuple):
     def of(cls, source: Int, target: Int, kind: int, keep: Bool | None = None) -> EventEdges:
         """Return edges of one kind: those that `keep` marks, and whose source is one."""
         good = source >= 0 if keep is None else (source >= 0) & keep
-        return cls(source[good], target[good], np.full(int(good.sum()), kind))
+        count = int(good.sum())
+        return cls(short(source[good]), short(target[good]), np.full(count, kind, np.int8))
 
 
 @dataclass(frozen=True)
@@ -87,92 +93,88 @@ class RankGraph:
     Attributes:
         rank: its number.
         kind: of each event.
-        row: the launch, or the row of `activities`, or of the members; -1 for the root.
         start, end: as recorded, on the clock of the reference.
         step: of each event; `NO_STEP` for none.
         edges: from each event to those that wait for it.
-        activities: kernels and copies in order of `row`; None without any.
+        activities: kernels and copies in order of start, columns `NAMED`; without any its
+            collectives.
         member: the member, by row in the members, that each event is, or -1.
-        named_by: the activity that names an event: the first that a launch queued; else itself.
+        named_by: the row of `activities` that names an event: its own, or the first that a launch
+            queued; -1 for the root.
         lane: equal for events that run one after another: of one stream, or one thread.
     """
 
     rank: int
-    kind: Int
-    row: Int
+    kind: NDArray[Any]
     start: Int
     end: Int
     step: Int
     edges: EventEdges
-    activities: pa.Table | None
+    activities: pa.Table
     member: Int
     named_by: Int
     lane: Int
 
 
 def rank_graph(
-    tables: Mapping[str, pa.Table],
-    members: pd.DataFrame,
-    rank: int,
-    align: Callable[[Int], Int],
-    begin: int | None = None,
+    read: Read, members: pd.DataFrame, rank: int, align: Callable[[Int], Int]
 ) -> RankGraph:
-    """Return the graph of a rank.
+    """Return the graph of a rank, whose root is at its first event.
 
     Args:
-        tables: columns `INPUT`.
+        read: gives a table with columns of `INPUT`; each is let go of before the next one.
         members: of the rank: `kernel_id`, `start_ns`, `dur_ns`, `step`, in order of start.
         rank: its number.
         align: from the rank's times to those on the clock of the reference.
-        begin: where the root is; None: at the first event.
     """
-    activities = _sorted(tables)
+    tables = [read(name, INPUT[name]).select(INPUT[name]) for name in ("kernels", "copies")]
+    activities = pa.concat_tables(tables).unify_dictionaries()
+    del tables
+    starts, ids = (int_column(activities, name, 0) for name in ("start_ns", "kernel_id"))
+    activities = activities.take(pa.array(order_of(starts, ids)))
     if not activities.num_rows:
-        return _of_members(members, rank, align, begin)
-    launches = _QueuedLaunches.of(tables["launches"], activities, align)
+        return _of_members(members, rank, align)
+    launches = _QueuedLaunches.of(read("launches", INPUT["launches"]), activities, align)
     start, dur = (int_column(activities, name, 0) for name in ("start_ns", "dur_ns"))
-    first = 1 + len(launches.start)
+    first, count = 1 + len(launches.start), len(start)
     starts = np.r_[0, launches.start, align(start)]
     ends = np.r_[0, launches.end, starts[first:] + dur]
-    starts[0] = ends[0] = int(starts[1:].min()) if begin is None else begin
+    starts[0] = ends[0] = int(starts[1:].min())
     times = (starts, ends)
-    awaited = _awaited(tables, activities)
-    edges = _activity_edges(activities, launches, times, first, awaited)
-    edges += _host_edges(launches, times, first)
+    parts = _activity_edges(activities, launches, times, first, _awaited(read, activities))
+    parts += _host_edges(launches, times, first)
     # Nothing is pinned to the clock: events without any other edge wait for the root.
-    bare = np.setdiff1d(np.arange(1, len(starts)), np.concatenate([e.target for e in edges]))
-    edges.append(EventEdges.of(np.zeros(len(bare), np.int64), bare, START))
+    is_bare = np.ones(len(starts), bool)
+    for each in parts:
+        is_bare[each.target] = False
+    bare = 1 + np.flatnonzero(is_bare[1:])
+    parts.append(EventEdges.of(np.zeros(len(bare), np.int64), bare, START))
+    edges = EventEdges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    del parts
+    order = np.argsort(edges.target, kind="stable")
+    edges = EventEdges(*(column[order] for column in edges))
     step = int_column(activities, "step", NO_STEP)
     kernel = members["kernel_id"].fillna(-1).to_numpy(np.int64)
     order = np.argsort(kernel, kind="stable")
     member = lookup(order, row_of(kernel[order], int_column(activities, "kernel_id", -2)), -1)
+    kind = np.full(len(starts), LAUNCH, np.int8)
+    is_copy = has_text(activities, "category", ("memcpy", "memset"))
+    kind[0], kind[first:] = ROOT, np.where(is_copy, COPY, KERNEL)
     return RankGraph(
         rank,
-        np.r_[ROOT, np.full(len(launches.start), LAUNCH), _kinds(activities)],
-        np.r_[-1, np.arange(len(launches.start)), np.arange(len(start))],
+        kind,
         starts, ends,
         np.r_[NO_STEP, lookup(step, launches.first_activity, NO_STEP), step],
-        EventEdges(*(np.concatenate(c) for c in zip(*edges, strict=True))),
-        activities,
-        np.r_[np.full(first, -1), member],
-        np.r_[-1, launches.first_activity + first, np.arange(first, len(starts))],
-        np.r_[-1, -2 - launches.thread, _queues(activities)],
+        edges,
+        activities.select(NAMED),
+        short(np.r_[np.full(first, -1), member]),
+        short(np.r_[-1, launches.first_activity, np.arange(count)]),
+        short(np.r_[-1, -2 - launches.thread, _queues(activities)]),
     )  # fmt: skip
 
 
 def _queues(activities: pa.Table) -> Int:
     return combine_keys(*(int_column(activities, name, -1) for name in ("device", "stream")))
-
-
-def _kinds(activities: pa.Table) -> Int:
-    return np.where(has_text(activities, "category", ("memcpy", "memset")), COPY, KERNEL)
-
-
-def _sorted(tables: Mapping[str, pa.Table]) -> pa.Table:
-    names = list(_OF_ACTIVITIES)
-    both = pa.concat_tables([tables[name].select(names) for name in ("kernels", "copies")])
-    order = np.lexsort((int_column(both, "kernel_id", 0), int_column(both, "start_ns", 0)))
-    return both.unify_dictionaries().take(pa.array(order))
 
 
 @dataclass(frozen=True)
@@ -203,19 +205,13 @@ class _QueuedLaunches:
         at = row_of(ids[order], int_column(activities, "launch_id", -2))
         row = np.where(at >= 0, lookup(order, at, -1), -1)
         start, dur = align(int_column(launches, "start_ns", 0)), int_column(launches, "dur_ns", 0)
-        thread = (
-            combine_keys(*(int_column(launches, n, -1) for n in ("pid", "tid")))
-            if len(ids)
-            else ids
-        )
-        used = np.unique(row[row >= 0])
+        thread = combine_keys(*(int_column(launches, name, -1) for name in ("pid", "tid")))
+        used = values_of(row[row >= 0])
         used = used[np.argsort(start[used], kind="stable")]
         place = np.full(len(ids) + 1, -1)
         place[used] = np.arange(len(used))
         own = place[row]
-        known = np.flatnonzero(own >= 0)
-        first = np.full(len(used), len(own))
-        np.minimum.at(first, own[known], known)
+        first = first_rows(own, len(used))
         waits = _blocks(launches) & (dur > BLOCKED_NS)
         blocking = (thread[waits], start[waits], (start + dur)[waits])
         return cls(thread[used], start[used], (start + dur)[used], own, first, blocking)
@@ -239,10 +235,7 @@ def _activity_edges(
     count = len(start)
     node = first + np.arange(count)
     queue = _queues(activities)
-    order = np.lexsort((np.arange(count), start, queue))
-    before = np.full(count, -1)
-    same = queue[order][1:] == queue[order][:-1]
-    before[order[1:][same]] = order[:-1][same]
+    before = _before_on(queue, np.lexsort((start, queue)))
     launch = launches.of_activity
     # A launch that was recorded as later than its activity is not used.
     good = (launch >= 0) & (lookup(times[0], 1 + launch, 0) <= start)
@@ -256,7 +249,7 @@ def _activity_edges(
     true = end[awaited.source] <= start[awaited.target]
     source, target, kind = (column[true] for column in awaited)
     np.maximum.at(allowed, target, end[source])
-    waits = _waited_for(start, end, allowed, queue, _issued(activities))
+    waits = _waited_for(start, end, allowed, queue, issued_of(activities))
     wait = EventEdges.of(np.where(waits >= 0, first + waits, -1), node, WAIT)
     talks = has_text(activities, "category", ("comm",))
     ties = talks[wait.source - first] != talks[wait.target - first]
@@ -264,22 +257,33 @@ def _activity_edges(
     return [fifo, launched, wait, EventEdges(first + source, first + target, kind)]
 
 
-def _issued(activities: pa.Table) -> Int:
+def _before_on(lane: Int, order: Int) -> Int:
+    """Return of each event the one before it in an order by lanes, -1 for the first of a lane."""
+    before = np.full(len(lane), -1)
+    same = lane[order[1:]] == lane[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def issued_of(activities: pa.Table) -> Int:
     """Return when each activity was launched; where that is not known, when it began."""
     issued = int_column(activities, "launch_ns", NO_STEP)
     return np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
 
 
-def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> EventEdges:
+def _awaited(read: Read, activities: pa.Table) -> EventEdges:
     """Return the edges of waits that were recorded, between activities by position.
 
     Work that is launched to a stream after the call that makes it wait for an event begins when the
     work that was launched to the other stream before the event was recorded has ended.
     """
-    stalls, calls = tables["stalls"], tables["launches"]
+    stalls = read("stalls", INPUT["stalls"])
     chosen = stalls.filter(pa.array(has_text(stalls, "kind", ("stream_wait",))))
     names = ("device", "stream", "waits_for_stream", "correlation_id", "waits_for_correlation_id")
     device, onto, other, waited, noted = (int_column(chosen, name, -1) for name in names)
+    if not len(other):
+        return EventEdges(other, other, other)
+    calls = read("launches", ("start_ns", "correlation_id"))
     called = int_column(calls, "correlation_id", -2)
     order = np.argsort(called, kind="stable")
     begin = int_column(calls, "start_ns", 0)[order]
@@ -299,7 +303,7 @@ def _awaited(tables: Mapping[str, pa.Table], activities: pa.Table) -> EventEdges
 
 def _beside(activities: pa.Table, device: Int, stream: Int, time: Int, *, before: bool) -> Int:
     """Return the last activity launched to a stream before a time, or the first one after; -1."""
-    issued = _issued(activities)
+    issued = issued_of(activities)
     own, on = (int_column(activities, name, -1) for name in ("device", "stream"))
     found = np.full(len(time), -1)
     for number, queue in {*zip(device.tolist(), stream.tolist(), strict=True)}:
@@ -318,9 +322,11 @@ def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> 
     stream and launch would have allowed, and which was launched before it: a wait names work that
     is queued already.
     """
+    found = np.full(len(start), -1)
+    if queue.min() == queue.max():
+        return found
     order = np.argsort(end, kind="stable")
     place = np.searchsorted(end[order], start, "right") - 1
-    found = np.full(len(start), -1)
     todo = np.flatnonzero((place >= 0) & (start > allowed))
     for _ in range(_LOOK_BACK):
         other = order[place[todo]]
@@ -340,10 +346,7 @@ def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> 
 def _host_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> list[EventEdges]:
     count = len(launches.start)
     node = 1 + np.arange(count)
-    order = np.lexsort((np.arange(count), launches.thread))
-    before = np.full(count, -1)
-    same = launches.thread[order][1:] == launches.thread[order][:-1]
-    before[order[1:][same]] = order[:-1][same]
+    before = _before_on(launches.thread, np.argsort(launches.thread, kind="stable"))
     host = EventEdges.of(np.where(before >= 0, 1 + before, -1), node, HOST)
     # Where another thread launched last, this one may have waited for it, as for backward.
     last = np.arange(-1, count - 1)
@@ -376,21 +379,23 @@ def _sync_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -
     return EventEdges.of(np.where(good, first + woken, -1), 1 + following, SYNC)
 
 
-def _of_members(
-    members: pd.DataFrame, rank: int, align: Callable[[Int], Int], begin: int | None
-) -> RankGraph:
+def _of_members(members: pd.DataFrame, rank: int, align: Callable[[Int], Int]) -> RankGraph:
     """Return the graph of a rank without device: its collectives, one after another."""
     start = align(members["start_ns"].to_numpy(np.int64))
     starts = np.r_[0, start]
     ends = starts + np.r_[0, members["dur_ns"].to_numpy(np.int64)]
-    starts[0] = ends[0] = (int(start.min()) if len(start) else 0) if begin is None else begin
+    starts[0] = ends[0] = int(start.min()) if len(start) else 0
     count = len(starts)
     source, kind = np.arange(count - 1), np.full(max(0, count - 1), HOST)
     kind[:1] = START
     step = members["step"].fillna(NO_STEP).to_numpy(np.int64)
     rows = np.arange(count) - 1
+    schema = TABLES["kernels"].schema(NAMED)
+    words = pa.array(["collective"] * len(start), pa.string()).dictionary_encode()
+    known = {"start_ns": pa.array(start), "kernel_short": words}
+    named = [known.get(each.name, pa.nulls(len(start), each.type)) for each in schema]
     return RankGraph(
-        rank, np.r_[ROOT, np.full(count - 1, MEMBER)], rows, starts, ends, np.r_[NO_STEP, step],
-        EventEdges(source, source + 1, kind), None, rows, np.arange(count),
-        np.minimum(rows, 0),
+        rank, np.r_[ROOT, np.full(count - 1, MEMBER)], starts, ends, np.r_[NO_STEP, step],
+        EventEdges(source, source + 1, kind), pa.Table.from_arrays(named, schema=schema),
+        rows, rows, np.minimum(rows, 0),
     )  # fmt: skip

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.columns import lookup
+from pyprof2.analysis.intervals import compiled
+from pyprof2.columns import first_rows, lookup, short
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     Times = NDArray[Any]
 
 NONE: Final = -1
+_NEVER: Final = -(1 << 62)
+"""The lag of an edge that is left out: any other one of its event is later."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,16 @@ class Graph:
     Attributes:
         duration: of each event.
         base: the start of each event that waits for nothing.
-        source, target, lag: of each edge, sorted by target.
+        source, lag: of each edge, sorted by target.
+        first: for each event, and one past the last, the position of its first edge.
         order: the events in an order in which no edge goes back.
     """
 
     duration: Times
     base: Times
     source: Int
-    target: Int
     lag: Times
+    first: Int
     order: Int
 
     @classmethod
@@ -62,18 +66,21 @@ class Graph:
             UsageError: the events wait for one another in a circle.
         """
         source, target, lag = edges
-        rows = np.argsort(target, kind="stable")
-        source, target, lag = source[rows], target[rows], lag[rows]
-        order = np.argsort(base if hint is None else hint, kind="stable")
-        place = np.empty(len(order), np.int64)
+        if (target[1:] < target[:-1]).any():
+            rows = np.argsort(target, kind="stable")
+            source, target, lag = source[rows], target[rows], lag[rows]
+        order = short(np.argsort(base if hint is None else hint, kind="stable"))
+        place = np.empty_like(order)
         place[order] = np.arange(len(order))
         if hint is None or (place[source] >= place[target]).any():
-            order = order_of(len(duration), source, target)
-        return cls(duration, base, source, target, lag, order)
+            order = short(order_of(len(duration), source, target))
+        first = np.cumsum(np.bincount(target + 1, minlength=len(duration) + 1))
+        return cls(duration, base, short(source), lag, short(first), order)
 
-    def first(self) -> Int:
-        """Return for each event, and one past the last, the position of its first edge."""
-        return np.searchsorted(self.target, np.arange(len(self.duration) + 1))
+    @property
+    def target(self) -> Int:
+        """The event that waits, of each edge."""
+        return np.repeat(np.arange(len(self.duration), dtype=np.int32), np.diff(self.first))
 
 
 class Replayed(NamedTuple):
@@ -103,31 +110,45 @@ def replay(
         lag: instead of the graph's.
         without: edges to leave out; an event that would have none left keeps its own.
     """
+    durations = graph.duration if duration is None else duration
+    lags = graph.lag if lag is None else lag
+    if without is not None:
+        lags = np.where(kept_edges(graph, without), lags, _NEVER)
+    kind = np.result_type(durations, graph.base, lags)
+    columns = (graph.order, graph.first, graph.source, lags, durations)
     # A recurrence, in which each start needs the ends before it: it has no form by columns.
-    durations = (graph.duration if duration is None else duration).tolist()
-    lags = (graph.lag if lag is None else lag).tolist()
-    sources, first, base = graph.source.tolist(), graph.first().tolist(), graph.base.tolist()
-    kept = None if without is None else kept_edges(graph, without)
-    count = len(durations)
-    start, end, binding = [0] * count, [0] * count, [NONE] * count
-    for event in graph.order.tolist():
-        best, edge = base[event], NONE
+    if kind == np.int64:
+        times = np.tile(graph.base, (3, 1))
+        if compiled(times, "replay", *columns, narrow=3):
+            return Replayed(*times)
+    order, first, sources, lags, durations, start = (c.tolist() for c in (*columns, graph.base))
+    end, binding = [0] * len(order), [NONE] * len(order)
+    for event in order:
+        best, edge = start[event], NONE
         for at in range(first[event], first[event + 1]):
-            if kept is not None and not kept[at]:
-                continue
             time = end[sources[at]] + lags[at]
             if edge == NONE or time > best:
                 best, edge = time, at
         start[event], end[event], binding[event] = best, best + durations[event], edge
-    kind = np.result_type(graph.duration, graph.base, graph.lag)
     return Replayed(np.array(start, kind), np.array(end, kind), np.array(binding, np.int64))
 
 
-def kept_edges(graph: Graph, without: Bool) -> list[bool]:
+def way_back(before: Int, last: int) -> Int:
+    """Return the last event, the one before it, and so on; `before` of an event is -1 for none."""
+    found = np.full(len(before), last)
+    if not compiled(found, "way_back", before, narrow=1):
+        path, sources = [last][: len(before)], before.tolist()
+        while path and sources[path[-1]] >= 0:
+            path.append(sources[path[-1]])
+        found = np.array(path, np.int64)
+    return found[found >= 0]
+
+
+def kept_edges(graph: Graph, without: Bool) -> Bool:
     """Return which edges are left without some; an event that would have none keeps its own."""
-    left = np.zeros(len(graph.duration), np.int64)
-    np.add.at(left, graph.target, ~without)
-    kept: list[bool] = (~without | (left[graph.target] == 0)).tolist()
+    target = graph.target
+    left = np.bincount(target[~without], minlength=len(graph.duration))
+    kept: Bool = ~without | (left[target] == 0)
     return kept
 
 
@@ -139,10 +160,8 @@ def order_of(count: int, source: Int, target: Int) -> Int:
     """
     waits = np.bincount(target, minlength=count).tolist()
     rows = np.argsort(source, kind="stable")
-    after, first = (
-        target[rows].tolist(),
-        np.searchsorted(source[rows], np.arange(count + 1)).tolist(),
-    )
+    after = target[rows].tolist()
+    first = np.searchsorted(source[rows], np.arange(count + 1)).tolist()
     ready = deque(event for event in range(count) if not waits[event])
     order = []
     while ready:
@@ -178,18 +197,17 @@ def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
     The edge of an event whose source ended last carries the rest of the time to its start; the
     others have none, but negative ones where their source ended later than that.
     """
-    over = start[target] - end[source]
-    latest = np.full(
-        len(start), np.iinfo(np.int64).min if end.dtype.kind == "i" else -np.inf, end.dtype
-    )
-    np.maximum.at(latest, target, end[source])
-    carries = end[source] == latest[target]
+    ended = end[source]
+    least = np.iinfo(np.int64).min if end.dtype.kind == "i" else -np.inf
+    latest = np.full(len(start), least, end.dtype)
+    np.maximum.at(latest, target, ended)
     # One is enough where several ended together.
-    rows = np.flatnonzero(carries)
-    _, once = np.unique(target[rows], return_index=True)
-    first = np.zeros(len(source), bool)
-    first[rows[once]] = True
-    return np.where(first, over, np.minimum(over, 0))
+    first = first_rows(np.where(ended == latest[target], target, -1), len(start))
+    carries = np.zeros(len(source) + 1, bool)
+    carries[first] = True
+    over: Times = start[target] - ended
+    np.minimum(over, 0, out=over, where=~carries[:-1])
+    return over
 
 
 class Members(NamedTuple):
@@ -218,6 +236,8 @@ def with_instances(
         Duration and base of all events, the edges, and for each event the one that is its end.
     """
     count = len(duration)
+    if not len(members.member):
+        return duration, base, edges, np.arange(count)
     numbers, place = np.unique(members.instance, return_inverse=True)
     meeting = count + place.reshape(-1)
     done = count + len(numbers) + np.arange(len(members.member))

@@ -62,7 +62,7 @@ def segments_of(rank: RankGraph, timing: Timing | None = None) -> pd.DataFrame:
     whole = _Walk(rank, graph).paths(lag, None)
     found = {
         "ns": whole,
-        "unwaited_ns": _Walk(rank, graph).paths(lag, kept_edges(graph, inferred))
+        "unwaited_ns": _Walk(rank, graph).paths(lag, kept_edges(graph, inferred).tolist())
         if inferred.any()
         else whole,
         "unlagged_ns": _Walk(rank, graph).paths(np.minimum(lag, 0), None),
@@ -97,7 +97,7 @@ class _Walk:
 
     def paths(self, lag: Int, kept: Sequence[bool] | None) -> dict[tuple[int, int, int], int]:
         """Return the length of each segment, by source, target and step."""
-        graph, first = self.graph, self.graph.first().tolist()
+        graph, first = self.graph, self.graph.first.tolist()
         edges = (graph.source.tolist(), lag.tolist(), kept)
         durations = graph.duration.tolist()
         ends: list[dict[int, int]] = [{}] * len(durations)

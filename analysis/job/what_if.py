@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.critical_path import critical_path
+from pyprof2.analysis.job.critical_path import stretches
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
 from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
-from pyprof2.columns import sum_at
+from pyprof2.columns import combine_keys, sum_at, values_of
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,22 +96,20 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     waits that only other ranks or steps show.
     """
     graph, base, window = job.graph, int(job.recorded.last_end), job.window_ns
-    changed = replay(graph, change.duration, change.lag)
-    with_all = base - int(changed.last_end)
+    with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
     # Several ranks communicate, and no collective of one was matched with another's.
-    is_comm = np.array([*(text == "comm" for text in job.labels.texts["category"]), False])
-    talks = is_comm[job.labels.codes["category"]] & (job.kind == KERNEL)
-    if len(np.unique(job.rank[talks])) > 1 and not (job.instance >= 0).any():
+    talks = job.labels.fits("category", "comm".__eq__) & (job.kind == KERNEL)
+    if len(values_of(job.rank[talks])) > 1 and not (job.instance >= 0).any():
         note = f"{note}; {UNTIED}" if note else UNTIED
         return Gain(change.what, None, None, None, bound, window, error, note)
     if error > MODEL_ERROR_MAX:
         return Gain(change.what, None, None, None, bound, window, error, note)
     is_inferred = doubted is not job.inferred
-    if not is_inferred and job.shared[changed.binding[changed.binding >= 0]].any():
+    if not is_inferred and job.shared.any():
         without_shared = replay(graph, change.duration, change.lag, job.shared)
-        is_inferred = int(without_shared.last_end) != int(changed.last_end)
+        is_inferred = base - int(without_shared.last_end) != with_all
     gains = [with_all]
     if is_inferred:
         note = f"{note}; {INFERRED}" if note else INFERRED
@@ -140,32 +138,31 @@ def scatter(job: JobGraph, change: Scenario) -> int:
         return 0
     old, new = job.graph.duration, change.duration
     moved = np.flatnonzero((old != new) & (new > 0))
-    names = [job.rank[moved], job.step[moved], job.labels.codes["kernel_short"][moved]]
+    rank = job.rank[moved]
+    name = combine_keys(rank, job.step[moved], job.labels.of("kernel_short")[0][moved])
     rows = pd.DataFrame({"old": old[moved], "new": new[moved]}, dtype=float)
-    every = _relative_variance(rows, names[:1])
-    rows["variance"] = _relative_variance(rows, names).fillna(every).fillna(0.0)
-    rows["variance"] *= (rows["new"] * _ratio(rows, names)) ** 2
-    on_path = np.isin(moved, critical_path(job)["event"].to_numpy(np.int64))
-    return int(2 * math.sqrt(rows["variance"][on_path].sum()))
+    (variance, due), (every, _) = (_relative_variance(rows, each) for each in (name, rank))
+    variance = variance.fillna(every).fillna(0.0) * due**2
+    is_on_path = np.zeros(len(old), bool)
+    is_on_path[stretches(job, job.recorded)[0]] = True
+    return int(2 * math.sqrt(variance[is_on_path[moved]].sum()))
 
 
-def _ratio(rows: pd.DataFrame, names: list[Int]) -> pd.Series:
-    sums = rows[["old", "new"]].groupby(names).transform("sum")
-    return sums["old"] / sums["new"]
+def _relative_variance(rows: pd.DataFrame, name: Int) -> tuple[pd.Series, pd.Series]:
+    """Return of each call the variance of those of its name, relative, and what it would take.
 
-
-def _relative_variance(rows: pd.DataFrame, names: list[Int]) -> pd.Series:
-    """Return of each call the variance of those of its names, relative; null of a single one."""
-    off = (rows["old"] / (rows["new"] * _ratio(rows, names)) - 1) ** 2
-    calls = off.groupby(names)
-    return calls.transform("sum") / (calls.transform("size") - 1).replace(0, math.nan)
+    The variance of a single one is null.
+    """
+    sums = rows.groupby(name).transform("sum")
+    due = rows["new"] * (sums["old"] / sums["new"])
+    calls = ((rows["old"] / due - 1) ** 2).groupby(name)
+    return calls.transform("sum") / (calls.transform("size") - 1).replace(0, math.nan), due
 
 
 def _doubted(job: JobGraph) -> Bool:
     """Return the inferred edges to leave out in further replays, to see what rests on them."""
     far = job.error_without(job.inferred) > MODEL_ERROR_MAX
-    ties = job.inferred & ~job.guessed
-    return job.guessed if far and ties.any() else job.inferred
+    return job.guessed if far and (job.inferred & ~job.guessed).any() else job.inferred
 
 
 def step_gains(job: JobGraph, change: Scenario) -> pd.DataFrame:
@@ -213,13 +210,12 @@ def _bound(job: JobGraph, change: Scenario) -> int:
 def _busiest(job: JobGraph, durations: Int) -> int:
     """Return the largest sum of the work of one stream or thread, less what overlaps in it."""
     lane, graph = job.lane, job.graph
-    own = lane >= 0
-    if not own.any():
-        return 0
-    sums = sum_at(lane, durations, int(lane.max()) + 1)
-    early = (graph.lag < 0) & (lane[graph.source] == lane[graph.target]) & own[graph.target]
-    np.add.at(sums, lane[graph.target[early]], graph.lag[early])
-    return int(sums.max())
+    sums = sum_at(lane, durations, int(lane.max(initial=-1)) + 1)
+    early = np.flatnonzero(graph.lag < 0)
+    at = lane[graph.target[early]]
+    same = (at >= 0) & (lane[graph.source[early]] == at)
+    np.add.at(sums, at[same], graph.lag[early[same]])
+    return int(sums.max(initial=0))
 
 
 def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Scenario:
@@ -243,10 +239,8 @@ def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Scenario:
     except (re.error, OverflowError, RecursionError) as error:
         msg = f"{pattern!r} is not a regular expression: {error}"
         raise UsageError(msg) from error
-    words = job.labels.texts[column]
-    fits = np.array([*(bool(word and found.search(word)) for word in words), False])
-    own = np.isin(job.kind, (KERNEL, COPY, MEMBER)) & (job.instance < 0)
-    chosen = fits[job.labels.codes[column]] & own
+    chosen = job.labels.fits(column, lambda word: bool(word and found.search(word)))
+    chosen &= np.isin(job.kind, (KERNEL, COPY, MEMBER)) & (job.instance < 0)
     if not chosen.any():
         msg = f"no kernel or copy has {axis} {pattern!r}"
         raise UsageError(msg)
@@ -371,8 +365,7 @@ def evenly_spread(job: JobGraph, roles: Mapping[int, Any]) -> Scenario:
     Each kernel that does not communicate takes the mean of the same call over them: the sum of the
     work stays.
     """
-    words = job.labels.texts["category"]
-    talks = np.array([*(word == "comm" for word in words), False])[job.labels.codes["category"]]
+    talks = job.labels.fits("category", "comm".__eq__)
     events = np.flatnonzero((job.kind == KERNEL) & (job.key >= 0) & ~talks)
     numbers = {role: at for at, role in enumerate(dict.fromkeys(roles.values()))}
     role = pd.Series({rank: numbers[each] for rank, each in roles.items()})

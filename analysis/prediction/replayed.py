@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.job_graph import JobGraph
-    from pyprof2.analysis.job.rank_graph import RankGraph
     from pyprof2.analysis.job.replay import Times
 
 _BEHIND_NS: Final = 100_000
@@ -42,7 +41,7 @@ class StepGraph:
 
     Attributes:
         graph: they and the edges between them; event 0 is that one, and ends at 0.
-        row: of each event the row of the rank's activities, -1 for launches.
+        row: of each event the row of the step's activities, -1 for launches.
         begin: when the step begins, as recorded.
         gaps: the edges that carry the gaps of the host.
         waiting: of launches what they waited for the device, ns; 0 for others.
@@ -59,7 +58,7 @@ class StepGraph:
     recorded_ns: int
 
     @classmethod
-    def of(cls, job: JobGraph, rank: RankGraph, step: int | None) -> StepGraph:
+    def of(cls, job: JobGraph, step: int | None) -> StepGraph:
         """Return a step of a graph of one rank; None: all that was recorded."""
         own = (job.kind != ROOT) if step is None else (job.step == step)
         at = np.flatnonzero(own)
@@ -73,7 +72,8 @@ class StepGraph:
         kinds = job.kind[at]
         host = int(edges[kinds == LAUNCH].sum() - waiting.sum())
         host += int(np.maximum(job.graph.lag[carrying[own[events]]], 0).sum())
-        row = np.where(np.isin(kinds, (KERNEL, COPY)), rank.row[at], -1)
+        works = np.isin(kinds, (KERNEL, COPY))
+        row = np.where(works, np.cumsum(works) - 1, -1)
         took = int(replay(graph).last_end) - begin
         return cls(graph, np.r_[-1, row], begin, gaps, np.r_[0, waiting], min(host, took), took)
 
@@ -87,7 +87,7 @@ class StepGraph:
         """Return when each event of the step ends.
 
         Args:
-            time: ns of each activity of the rank, by row.
+            time: ns of each activity of the step, by row.
             of_device: how the waits for the device change, as a factor.
             gap_factor: how the host's own time does.
             held: rows of activities that begin at a time at the earliest, and that time.
@@ -100,13 +100,11 @@ class StepGraph:
         graph = self.graph
         if held is not None:
             targets = np.flatnonzero(np.isin(self.row, held[0]))
-            source = np.r_[graph.source, np.zeros(len(targets), np.int64)]
-            target = np.r_[graph.target, targets]
-            order = np.argsort(target, kind="stable")
-            lag = np.r_[lag, np.full(len(targets), round(held[1]))][order]
-            graph = Graph(
-                graph.duration, graph.base, source[order], target[order], lag, graph.order
-            )
+            source = np.r_[graph.source, np.zeros(len(targets), np.int32)]
+            lag = np.r_[lag, np.full(len(targets), round(held[1]))]
+            edges = (source, np.r_[graph.target, targets], lag)
+            graph = Graph.of(graph.duration, graph.base, edges, np.argsort(graph.order))
+            lag = graph.lag
         return replay(graph, duration, lag).end
 
     def lasts(self, ends: Times, gap_factor: float = 1.0) -> float:
@@ -125,7 +123,7 @@ def _only(job: JobGraph, at: Int) -> tuple[Graph, Int, Int]:
     inside = (place[graph.source] > 0) & (place[graph.target] > 0)
     outside = (place[graph.target] > 0) & ~inside
     # An event without any edge begins as recorded.
-    allowed = np.where(job.carried[at] < 0, job.start[at], -_NEVER)
+    allowed = np.where(job.recorded.binding[at] < 0, job.start[at], -_NEVER)
     after = job.recorded.end[graph.source[outside]] + graph.lag[outside]
     np.maximum.at(allowed, place[graph.target[outside]] - 1, after)
     known = np.flatnonzero(allowed > -_NEVER)

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from pyprof2.analysis.hardware.roofs import floats, op_numbers, savings_of
 from pyprof2.analysis.prediction.model import EXTRAPOLATED, KINDS, Work, WorkUnit, shares_of_groups
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combine_keys, values_of
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
@@ -63,11 +63,16 @@ class Rows:
     is_unexplained: Bool
 
     @classmethod
-    def of(cls, tables: Mapping[str, pa.Table]) -> Rows:
-        """Return those of a rank, of its tables `kernels` and `copies`."""
-        both = pa.concat_tables([tables[name].select(COLUMNS) for name in ("kernels", "copies")])
+    def of(cls, read: Callable[[str, tuple[str, ...]], pa.Table], step: int | None) -> Rows:
+        """Return those of a step of a rank, or all, of its tables `kernels` and `copies`."""
+        tables = [read(name, COLUMNS).select(COLUMNS) for name in ("kernels", "copies")]
+        both = pa.concat_tables(tables).unify_dictionaries()
+        if step is not None:
+            # An algorithm is known by all kernels of its op, in whatever step they are.
+            op, chosen = op_numbers(both), int_column(both, "step", -1) == step
+            both = both.filter(pa.array(chosen | np.isin(op, values_of(op[chosen & (op >= 0)]))))
         order = np.lexsort((int_column(both, "kernel_id", 0), int_column(both, "start_ns", 0)))
-        table = both.unify_dictionaries().take(pa.array(order))
+        table = both.take(pa.array(order))
         op, ops = code_column(table, "op")
         kernel, kernels = code_column(table, "kernel")
         sparse_op, sparse_kernel = (
@@ -75,7 +80,8 @@ class Rows:
             for texts in (ops, kernels)
         )
         is_unexplained = has_text(table, "link", (_GRAPH,)) & (op < 0)
-        return cls(table, _work(table), sparse_op[op] | sparse_kernel[kernel], is_unexplained)
+        rows = cls(table, _work(table), sparse_op[op] | sparse_kernel[kernel], is_unexplained)
+        return rows if step is None else rows.only(int_column(table, "step", -1) == step)
 
     def only(self, chosen: Int | Bool) -> Rows:
         """Return some of them."""

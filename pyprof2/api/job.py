@@ -16,7 +16,7 @@ from pyprof2.analysis.job.clocks import clock_frame
 from pyprof2.analysis.job.job_graph import JobGraph, host_times, job_graph
 from pyprof2.analysis.job.late_hosts import INPUT as HOST_WORK
 from pyprof2.analysis.job.late_hosts import OPS, blamed_work, host_blame, host_work, stretches
-from pyprof2.analysis.job.rank_graph import INPUT, RankGraph, rank_graph
+from pyprof2.analysis.job.rank_graph import RankGraph, rank_graph
 from pyprof2.analysis.job.slow_ranks import (
     BUSY,
     ON_HOST,
@@ -141,10 +141,12 @@ class JobOfRanks(Displayed):
         """
         if self.is_large and self._activities > _ASKED_FOR * MOST_REPLAYED:
             raise UsageError(_TOO_MANY.format(len(self._numbers)))
-        members = {rank: self._members_of(rank) for rank in self._numbers}
-        first = min((self._rank_graph(rank).start[0] for rank in self._numbers), default=0)
-        graphs = [self._rank_graph(rank, int(first)) for rank in self._numbers]
-        return job_graph(graphs, members)
+        found = {rank: self._rank_graph(rank) for rank in self._numbers}
+        graphs = [graph for graph, _ in found.values()]
+        first = min((int(graph.start[0]) for graph in graphs), default=0)
+        for graph in graphs:  # their roots are at one time
+            graph.start[0] = graph.end[0] = first
+        return job_graph(graphs, {rank: members for rank, (_, members) in found.items()})
 
     @property
     def is_replayed(self) -> bool:
@@ -166,13 +168,9 @@ class JobOfRanks(Displayed):
         rows = found.sort_values("start_ns", kind="stable").reset_index(drop=True)
         return with_kernels(rows, tables.read("collectives", ("collective_id", "kernel_id")))
 
-    def _rank_graph_of(self, rank: int) -> tuple[RankGraph, pd.DataFrame]:
-        return self._rank_graph(rank), self._members_of(rank)
-
-    def _rank_graph(self, rank: int, begin: int | None = None) -> RankGraph:
-        (tables,) = self.run.tables_of(rank)
-        align = self.reduced.align(rank)
-        return rank_graph(tables.several(INPUT), self._members_of(rank), rank, align, begin)
+    def _rank_graph(self, rank: int) -> tuple[RankGraph, pd.DataFrame]:
+        (tables,), members = self.run.tables_of(rank), self._members_of(rank)
+        return rank_graph(tables.read, members, rank, self.reduced.align(rank)), members
 
     @cached_property
     def roles(self) -> dict[int, Any]:
@@ -204,7 +202,7 @@ class JobOfRanks(Displayed):
     @cached_property
     def many(self) -> ManyRanks:
         """The job by its segments between collectives."""
-        return ManyRanks(self.run.path, self.reduced, self.roles, self._rank_graph_of)
+        return ManyRanks(self.run.path, self.reduced, self.roles, self._rank_graph)
 
     @cached_property
     def times(self) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pyprof2.analysis.hardware.devices import (
     DEVICES,
@@ -20,7 +21,7 @@ from pyprof2.analysis.hardware.devices import (
 )
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.job_graph import job_graph
-from pyprof2.analysis.job.rank_graph import INPUT, rank_graph
+from pyprof2.analysis.job.rank_graph import rank_graph
 from pyprof2.analysis.prediction.links import link_named
 from pyprof2.analysis.prediction.model import (
     GROUPS,
@@ -41,7 +42,7 @@ from pyprof2.analysis.prediction.scaling import (
     scaled,
     slowest_of,
 )
-from pyprof2.analysis.prediction.work import COLUMNS, Rows, remarks, why_not
+from pyprof2.analysis.prediction.work import Rows, remarks, why_not
 from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
 from pyprof2.errors import UsageError
 from pyprof2.recording import code_column, has_text, int_column
@@ -139,7 +140,7 @@ class OnDevice(NamedTuple):
 
     Attributes:
         device: which.
-        found: of each activity of the rank.
+        found: of each activity of the step.
         why: reasons why nothing is said; else what was assumed.
         is_refused: whether nothing is said.
         width: half of the interval, in logarithms.
@@ -157,7 +158,7 @@ class OnDevice(NamedTuple):
 
 
 class _Replayed(NamedTuple):
-    """The step with other times: ns that it takes, and when each activity ends, by its row."""
+    """The step with other times: ns that it takes, when each of its activities ends, by row."""
 
     step: float
     end_of_row: Floats
@@ -211,16 +212,17 @@ class PredictedStep:
         raise UsageError(msg)
 
     @cached_property
-    def rows(self) -> Rows:
-        """The kernels and copies of the rank."""
-        return Rows.of(self.tables.several(dict.fromkeys(("kernels", "copies"), COLUMNS)))
+    def _places(self) -> pa.Table:
+        """Device and step of each kernel and copy of the rank."""
+        needed = dict.fromkeys(("kernels", "copies"), ("device", "step"))
+        return pa.concat_tables(self.tables.several(needed).values())
 
     @cached_property
     def source(self) -> Device | None:
         """The device that was recorded; None: not known, or of several kinds."""
         if self.run.device is not None:
             return named_device(self.run.device)
-        used = set(self.rows.table["device"].to_pylist())
+        used = set(self._places["device"].unique().to_pylist())
         listed = [row for row in self.tables.devices() if row["device_type"] != "cpu"]
         worked = [row for row in listed if row["device"] in used] or listed
         found = [find_peaks(row) for row in worked]
@@ -230,7 +232,7 @@ class PredictedStep:
     @cached_property
     def _windows(self) -> list[TimedStep]:
         own = timed_steps(self.tables.read("steps", TimedStep._fields))
-        worked = set(self.rows.table["step"].to_pylist())
+        worked = set(self._places["step"].unique().to_pylist())
         return [window for window in own if window.step in worked]
 
     @cached_property
@@ -253,20 +255,16 @@ class PredictedStep:
         return chosen.step, chosen.dur_ns
 
     @cached_property
-    def in_step(self) -> Int:
-        """The positions of the rows of the step."""
-        step, _ = self.window
-        if step is None:
-            return np.arange(self.rows.table.num_rows)
-        return np.flatnonzero(int_column(self.rows.table, "step", -1) == step)
+    def own(self) -> Rows:
+        """The kernels and copies of the step."""
+        return Rows.of(self.tables.read, self.window[0])
 
     def _graph_of(self, step: int | None) -> StepGraph:
-        columns = ("kernel_id", "start_ns", "dur_ns", "step", "instance_id", "wait_ns")
-        none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in columns})
-        none["kind"] = pd.Series(dtype=object)
+        names = ("kernel_id", "instance_id", "wait_ns", "kind")
+        none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in names})
         rank = self.tables.rank
-        graph = rank_graph(self.tables.several(INPUT), none, rank, lambda time: time)
-        return StepGraph.of(job_graph([graph], {rank: none}), graph, step)
+        graph = rank_graph(self.tables.read, none, rank, lambda time: time)
+        return StepGraph.of(job_graph([graph], {rank: none}), step)
 
     @cached_property
     def graph(self) -> StepGraph:
@@ -308,8 +306,7 @@ class PredictedStep:
             return OnDevice(target, None, [why])
         if target.name == source.name and not target.eta:
             target = source
-        found = predict(self.rows.work, source, target, self.parameters)
-        own = self.rows.only(self.in_step)
+        own = self.own
         there = predict(own.work, source, target, self.parameters)
         if why_nots := list(why_not(own, there, source, target)):
             return OnDevice(target, None, why_nots)
@@ -317,11 +314,11 @@ class PredictedStep:
         factor = float(there.time.sum() / max(float(own.work.time.sum()), 1.0))
         notes = list(remarks(own, source, target))
         if target is source:
-            return OnDevice(target, found, notes, is_refused=False)
+            return OnDevice(target, there, notes, is_refused=False)
         shares = shares_of_groups(there)
         width = half_width(shares, source, target, self.parameters, level, what)
         eta = eta_of(self.parameters, target, what).source
-        return OnDevice(target, found, notes, False, width, eta, factor)  # noqa: FBT003
+        return OnDevice(target, there, notes, False, width, eta, factor)  # noqa: FBT003
 
     def _replayed(self, said: OnDevice, sign: int = 0, *, alone: bool = False) -> _Replayed:
         """Return the step on a device.
@@ -333,7 +330,7 @@ class PredictedStep:
         """
         spread = math.exp(sign * said.width)
         gap = 1.0 if not sign or said.eta == RECORDED else _HOST_RANGE[sign > 0]
-        time = (self.rows.work.time if said.found is None else said.found.time) * spread
+        time = (self.own.work.time if said.found is None else said.found.time) * spread
         if alone:
             time = np.where(self._is_comm, 0.0, time)
         return self._ended(time, said.factor * spread, gap)
@@ -356,8 +353,8 @@ class PredictedStep:
 
     @cached_property
     def _is_comm(self) -> Bool:
-        """Which activities communicate."""
-        return has_text(self.rows.table, "category", ("comm",))
+        """Which activities of the step communicate."""
+        return has_text(self.own.table, "category", ("comm",))
 
     def rows_of(self, target: Device, question: Question) -> list[dict[str, Any]]:
         """Return the rows of a device: one for each number of ranks."""
@@ -386,11 +383,10 @@ class PredictedStep:
         self, said: OnDevice, replayed: _Replayed, found: _Found, ranks: int
     ) -> dict[str, Any]:
         """Return a row of what was found, in its units, with what it rests on."""
-        own = self.in_step
         assert said.found is not None  # noqa: S101 -- it is not refused
-        time, group = replayed.time[own], said.found.group[own]
-        device = int_column(self.rows.table, "device", 0)[own]
-        begin = np.rint(replayed.end_of_row[own] - time).astype(np.int64)
+        time, group = replayed.time, said.found.group
+        device = int_column(self.own.table, "device", 0)
+        begin = np.rint(replayed.end_of_row - time).astype(np.int64)
         busy, exposed = busy_ns(begin, np.rint(time).astype(np.int64), device), found.exposed or 0.0
         whole = replayed.step + exposed
         # Devices of one rank beside one another are busy together.
@@ -403,7 +399,7 @@ class PredictedStep:
             if idle > IDLE_MAX_PCT:
                 is_known = False
                 why.append(f"{IDLE} {idle:.0f} %, and its host is not known: the interval alone")
-        comm = float(time[self._is_comm[own]].sum())
+        comm = float(time[self._is_comm].sum())
         sums = np.bincount(group, time, len(GROUPS))
         terms = [sums[_COMPUTE], sums[_MEMORY], max(0.0, replayed.step - busy), comm + exposed]
         times = {
@@ -459,17 +455,15 @@ class PredictedStep:
         facts: dict[str, Any] = {"reference": f"predict:{target.name}", "row": row}
         if said.is_refused or said.found is None or source is None:
             return facts | {"peaks": [], "kernels": []}
-        own, found = self.rows.only(self.in_step), said.found
-        work, at = own.work, self.in_step
-        least_here, least_there = found.on_source.total[at], found.on_target.total[at]
+        own, found, work = self.own, said.found, self.own.work
         name, names = code_column(own.table, "kernel_short")
         frame = pd.DataFrame(
             {
                 "kernel": [names[code] if code >= 0 else None for code in name.tolist()],
-                "basis": [GROUPS[group] for group in found.group[at].tolist()],
-                "here_ns": work.time, "there_ns": found.time[at], "least_here_ns": least_here,
-                "least_there_ns": least_there, "residual": found.residual[at],
-                "kept_residual": found.kept_residual[at],
+                "basis": [GROUPS[group] for group in found.group.tolist()],
+                "here_ns": work.time, "there_ns": found.time,
+                "least_here_ns": found.on_source.total, "least_there_ns": found.on_target.total,
+                "residual": found.residual, "kept_residual": found.kept_residual,
             }
         )  # fmt: skip
         by = frame.groupby(["kernel", "basis"], dropna=False)
@@ -543,19 +537,17 @@ class PredictedStep:
 
     def _held(self, of: _Replayed, free: float) -> _Replayed:
         """Return the step where the optimizer waits until gradients are added up."""
-        is_optimizer = has_text(self.rows.table, "direction", ("optimizer",))
-        held = np.intersect1d(np.flatnonzero(is_optimizer), self.in_step)
+        held = np.flatnonzero(has_text(self.own.table, "direction", ("optimizer",)))
         return self._ended(of.time, of.factor, of.gap, (held, free))
 
     def gradients(self, end_of_row: Floats) -> Gradients | None:
         """Return the gradients of the step in the order in which they are ready; None: none.
 
         Args:
-            end_of_row: when each activity ends.
+            end_of_row: when each activity of the step ends.
         """
-        own = self.in_step
-        works = own[~self._is_comm[own]]
-        launched = int_column(self.rows.table, "launch_ns", -1)[works]
+        own, works = self.own, np.flatnonzero(~self._is_comm)
+        launched = int_column(own.table, "launch_ns", -1)[works]
         known = launched >= 0
         found = self._recorded_buckets() or self._nodes()
         if found is not None:
@@ -563,10 +555,10 @@ class PredictedStep:
             ready = ready_times(launched[known], end_of_row[works[known]], at)
             return Gradients(np.maximum.accumulate(ready), sizes, evidence)
         total = self._optimized_bytes()
-        backward = works[has_text(self.rows.table, "direction", ("backward",))[works]]
+        backward = works[has_text(own.table, "direction", ("backward",))[works]]
         if total is None or not len(backward):
             return None
-        start = end_of_row[backward] - self.rows.work.time[backward]
+        start = end_of_row[backward] - own.work.time[backward]
         return evenly(float(start.min()), float(end_of_row[backward].max()), total)
 
     def ddp(self, ranks: Sequence[int]) -> dict[str, Any] | None:
@@ -576,17 +568,17 @@ class PredictedStep:
         `slowest_ns`: by number of ranks, how long the slowest of so many takes until each bucket is
         ready, since the one before it. None: fewer than ten steps with the same buckets.
         """
-        forward, sizes, times = [], [], []
+        forward, sizes, times, rows = [], [], [], Rows.of(self.tables.read, None)
         for window in self._windows:
             step = PredictedStep(self.run, window.step, self.parameters)
-            vars(step)["rows"] = self.rows
-            table, own = self.rows.table, step.in_step
+            vars(step)["own"] = rows.only(int_column(rows.table, "step", -1) == window.step)
+            table = step.own.table
             start = int_column(table, "start_ns", 0)
-            is_backward = has_text(table, "direction", ("backward",))[own] & ~self._is_comm[own]
-            gradients = step.gradients(start + self.rows.work.time)
+            is_backward = has_text(table, "direction", ("backward",)) & ~step._is_comm
+            gradients = step.gradients(start + step.own.work.time)
             if gradients is None or not is_backward.any():
                 continue
-            begins = int(start[own[is_backward]].min())
+            begins = int(start[is_backward].min())
             bucketed = buckets(gradients)
             forward.append(begins - window.start_ns)
             sizes.append(bucketed.bytes.tolist())

@@ -46,8 +46,23 @@ def _without(*names: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+@contextlib.contextmanager
+def _stand_in(name: str, **values: object) -> Iterator[None]:
+    """Have a module that is not imported yet be one that has these values alone."""
+    module = ModuleType(name)
+    vars(module).update(values)
+    with contextlib.ExitStack() as stack:
+        if name not in sys.modules:
+            sys.modules[name] = module
+            stack.callback(sys.modules.pop, name)
+        yield
+
+
 def import_arrow(*, also_in_children: bool = False) -> None:
     """Import NumPy and Arrow so that they take memory as `pyprof2.pipeline.allocation` says.
+
+    Arrow writes texts of help for each of its functions, whose options it finds in other texts:
+    half of the time of that import, for what nobody reads here.
 
     Args:
         also_in_children: whether the processes that we start do the same; a user's program is none.
@@ -57,6 +72,8 @@ def import_arrow(*, also_in_children: bool = False) -> None:
     from pyprof2.pipeline.allocation import give_memory_back
 
     give_memory_back()
+    with _stand_in("pyarrow.vendored.docscrape", NumpyDocString=lambda _: {"Parameters": ()}):
+        import pyarrow.compute  # noqa: F401
     for name in () if also_in_children else own:
         del os.environ[name]
 
@@ -83,16 +100,8 @@ def import_tabulate() -> None:
     These are the widths of characters, which `cells` knows itself, and its own version, for which
     Python reads mails.
     """
-    if "tabulate" in sys.modules:
-        return
-    name = "importlib.metadata"
-    known = name in sys.modules
-    if not known:
-        sys.modules[name] = stand_in = ModuleType(name)
-        stand_in.version = stand_in.PackageNotFoundError = LookupError  # type: ignore[attr-defined]
-    try:
-        with _without("wcwidth"):
-            import tabulate  # noqa: F401
-    finally:
-        if not known:
-            del sys.modules[name]
+    with (
+        _stand_in("importlib.metadata", version=LookupError, PackageNotFoundError=LookupError),
+        _without("wcwidth"),
+    ):
+        import tabulate  # noqa: F401

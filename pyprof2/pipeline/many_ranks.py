@@ -18,13 +18,14 @@ from pyprof2.analysis.job import rank_parts, what_if
 from pyprof2.analysis.job.clocks import clock_frame, whole_ns
 from pyprof2.analysis.job.collectives import as_table, with_found
 from pyprof2.analysis.job.job_graph import INNER, host_times, job_graph
-from pyprof2.analysis.job.rank_graph import COPY, INPUT, KERNEL, NO_STEP, rank_graph
+from pyprof2.analysis.job.rank_graph import COPY, KERNEL, NO_STEP, SHARED_WAIT, rank_graph
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.segment_job import SegmentJob, segment_job
 from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 from pyprof2.columns import as_pandas
+from pyprof2.parsers.formats import SESSIONS
 from pyprof2.recording import has_text
 from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import read_table, write_table
@@ -56,7 +57,7 @@ def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
     members = as_pandas(read_table(store, "collectives", MEMBERS), ("rank", "start_ns", "dur_ns"))
     members = members.astype(dict.fromkeys(("kind", "dtype", "group_key", "group_desc"), object))
     trace = as_pandas(read_table(store, "trace", TRACE))
-    return reduce_job(members, trace, one_clock=one_clock)
+    return reduce_job(members, trace, SESSIONS, one_clock=one_clock)
 
 
 def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +99,7 @@ def with_kernels(members: pd.DataFrame, own: pa.Table) -> pd.DataFrame:
 def segments_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
     """Return table `segments` of a rank; `members` as for `parts_of_rank`."""
     rows = members.sort_values("start_ns", kind="stable").reset_index(drop=True)
-    graph = rank_graph(tables.several(INPUT), rows, tables.rank, lambda time: time)
+    graph = rank_graph(tables.read, rows, tables.rank, lambda time: time)
     frame = _named(segments_of(graph), rows).assign(rank=tables.rank, begin_ns=int(graph.start[0]))
     step = frame["step"].astype("Int64")
     return as_table(SEGMENTS, frame.assign(step=step.mask(step == NO_STEP)))
@@ -218,7 +219,8 @@ class ManyRanks:
         duration = job.graph.duration if change.duration is None else change.duration
         lag = job.graph.lag if change.lag is None else change.lag
         count = len(graph.start)
-        own = (job.graph.target < count) & (job.edge_kind != INNER)
+        # Those that the rank has alone: waits that only others show are no edges of its graph.
+        own = (job.graph.target < count) & ~np.isin(job.edge_kind, (INNER, SHARED_WAIT))
         segments = segments_of(graph, Timing(duration[:count], lag[own]))
         excess = _excess(job, job.graph.duration - duration, (job.graph.lag - lag)[own], own)
         named = _named(segments, found[rank][1]).assign(rank=rank)
@@ -230,9 +232,8 @@ def _excess(job: JobGraph, durations: Int, lags: Int, own: Bool) -> pd.DataFrame
     """Return what events take longer than in other ranks: kernels, and the host before them."""
     target = job.graph.target[own]
     events = np.r_[np.flatnonzero(durations), target[lags != 0]]
-    code, words = job.labels.codes, job.labels.texts
     texts = {
-        name: pd.Series(words[name], dtype=object).reindex(code[name][events]).to_numpy()
+        name: pd.Series(job.labels.text(name, events), dtype=object).to_numpy()
         for name in ("op", "source")
     }
     what = np.isin(job.kind[np.flatnonzero(durations)], (KERNEL, COPY))

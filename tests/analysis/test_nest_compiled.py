@@ -11,6 +11,8 @@ from pyprof2.analysis import intervals
 from pyprof2.analysis.intervals import Nest, nearest_marked
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pyprof2.analysis.intervals import Int
 
 _nest = pytest.importorskip("pyprof2.analysis._nest")
@@ -59,7 +61,12 @@ def test_it_is_asked_unless_nothing_compiled_is_wanted(monkeypatch: pytest.Monke
     assert nearest_marked(ints(-1), np.array([False])).tolist() == [-1]
 
 
+def shorts(*values: int) -> NDArray[np.int32]:
+    return np.array(values, np.int32)
+
+
 ZEROS: Final = ints(0, 0, 0)
+ONE: Final = (ints(0), ints(0))
 REFUSED: Final = {
     "another length": ("nearest_later_end", (ZEROS, ZEROS, ints(0, 0))),
     "queries of another length": ("last_not_after", (ZEROS, ZEROS, ZEROS, ints(0), ZEROS.copy())),
@@ -72,6 +79,25 @@ REFUSED: Final = {
     "no room": ("first_overlap", (ZEROS, ZEROS, ZEROS, ZEROS, ZEROS.copy())),
     "round in circles": ("nearest_marked", (ints(1, 2, 0), ints(-2, -2, -2))),
     "a parent that there is not": ("nearest_marked", (ints(-1, 3, 0), ints(-2, -2, -2))),
+    "an event that there is not": (
+        "replay",
+        (shorts(1), shorts(0, 1), shorts(0), *ONE, ZEROS.copy()),
+    ),
+    "edges that there are not": (
+        "replay",
+        (shorts(0), shorts(0, 2), shorts(0), *ONE, ZEROS.copy()),
+    ),
+    "edges before the first": (
+        "replay",
+        (shorts(0), shorts(-1, 1), shorts(0), *ONE, ZEROS.copy()),
+    ),
+    "after an event that there is not": (
+        "replay",
+        (shorts(0), shorts(0, 1), shorts(1), *ONE, ZEROS.copy()),
+    ),
+    "no room for times": ("replay", (shorts(0), shorts(0, 1), shorts(0), *ONE, ints(0))),
+    "positions of 64 bits": ("replay", (ints(0), shorts(0, 1), shorts(0), *ONE, ZEROS.copy())),
+    "back from an event that there is not": ("way_back", (shorts(-1), ints(1, 0))),
 }
 
 

@@ -263,7 +263,7 @@ def test_gradients_after_the_backward_pass_add_their_time(training: Run) -> None
 
     prediction = PredictedStep(training)
     found = training.predict("H100 SXM", ranks=[1, 8], link="nvlink4", overlap=False)
-    gradients = prediction.gradients(np.zeros(prediction.rows.table.num_rows))
+    gradients = prediction.gradients(np.zeros(prediction.own.table.num_rows))
     assert gradients is not None
     added = link_named("nvlink4", shipped()).all_reduce(8, np.array([gradients.bytes.sum()]))[0]
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
     from pyprof2.analysis.summaries.advice.without import Replay
+    from pyprof2.problems import Advice
 
     Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
 
@@ -62,7 +63,7 @@ INPUT: Final = {
         "rank", "gap_id", "device", "start_ns", "time_ns", "step", "group", "cause", "op",
         "source", "layer", "call", "drained", "op_id", "launch_id", "kernel_id",
     ),
-    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "profiler", "span"),
+    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "span"),
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
@@ -176,7 +177,7 @@ class RankFacts:
         steps: when each step was.
         devices: what was recorded of each device, with its peaks, after an empty one.
         world_size: how many ranks the job has, 1 where that is not recorded.
-        profiler: `kineto` or `nsight`.
+        advice: how to record what is not recorded.
         job: what is known of all ranks together; None where one was recorded.
         compile_events: rows of the manifest: why compiled graphs are not fewer.
         is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
@@ -189,7 +190,7 @@ class RankFacts:
     steps: StepWindows
     devices: Sequence[tuple[Mapping[str, Any], Device | None]]
     world_size: int
-    profiler: str
+    advice: Advice
     job: Together | None = None
     compile_events: Sequence[Mapping[str, Any]] = ()
     is_cpu: bool = False
@@ -511,6 +512,7 @@ def facts_of_parts(
     parts: Iterable[tuple[int, Callable[[str], ChunkedTable], StepWindows]],
     windows: pd.DataFrame,
     devices: Sequence[Mapping[str, Any]],
+    advice: Advice,
     override: Path | str | None = None,
     job: Together | None = None,
 ) -> Iterator[RankFacts]:
@@ -522,6 +524,7 @@ def facts_of_parts(
             in memory together.
         windows: of all ranks, as `windows_of_ranks` returns them.
         devices: rows of the canonical table `devices`.
+        advice: how to record what is not recorded.
         override: a device's name, or a file that describes one, to use instead of the recorded.
         job: what is known of all ranks together; None where one was recorded.
     """
@@ -532,30 +535,29 @@ def facts_of_parts(
     for rank, read, steps in parts:
         own = windows[windows["rank"] == rank]
         if len(own):
-            yield replace(_of_rank(read, own, steps, judge), job=job)
+            yield replace(_of_rank(read, own, steps, judge, advice), job=job)
 
 
-def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankFacts:
+def facts_of_host(
+    read: Callable[[str], ChunkedTable], times: pa.Table, advice: Advice
+) -> RankFacts:
     """Return what was recorded of a rank without a device.
 
     Args:
         read: opens a canonical table of it by its name, columns `INPUT`.
         times: of it, see `host_time.host_time`; there is a row at least.
+        advice: how to record what is not recorded.
     """
     windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
     idle = InMemory(times.select(INPUT["idle"]))
+    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
+    begun = ["launch_ns", "start_ns", "dur_ns"]
+    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), begun))
     facts = _of_rank(
-        lambda name: idle if name == "idle" else read(name), windows, _steps_of(read),
-        lambda rows: devices_of(rows, []),
+        lambda name: idle if name == "idle" else read(name), windows, step_windows(ranges, work),
+        lambda rows: devices_of(rows, []), advice,
     )  # fmt: skip
     return replace(facts, is_cpu=True)
-
-
-def _steps_of(read: Callable[[str], ChunkedTable]) -> StepWindows:
-    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
-    times = ["launch_ns", "start_ns", "dur_ns"]
-    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), times))
-    return step_windows(ranges, work)
 
 
 def _of_rank(
@@ -563,14 +565,14 @@ def _of_rank(
     windows: pd.DataFrame,
     steps: StepWindows,
     judge: Callable[[pa.Table], tuple[Int, Devices]],
+    advice: Advice,
 ) -> RankFacts:
     found = judge(read("kernels").empty(["device"]))[1]
-    trace = whole(read("trace"), ["world_size", "profiler"]).to_pylist()
-    size = max((row["world_size"] or 1 for row in trace), default=1)
-    profiler = trace[0]["profiler"] if trace else "kineto"
+    sizes = whole(read("trace"), ["world_size"])["world_size"].to_pylist()
+    size = max((each or 1 for each in sizes), default=1)
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
     columns = ColumnsOfRank(read, judge)
-    return RankFacts(rank, columns, window_ns, steps, found, size, profiler)
+    return RankFacts(rank, columns, window_ns, steps, found, size, advice)
 
 
 def _short(name: str, values: Int) -> Int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,17 @@ from hypothesis import strategies as st
 
 from pyprof2.analysis.job.replay import CircleError, replay_events
 from pyprof2.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(params=["0", "1"], ids=["compiled", "pure"], autouse=True, scope="module")
+def _both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run all tests with `_nest.c`, where it is built, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYPROF2_PURE", request.param)
+        yield
 
 
 def _events(*rows: tuple[Any, ...], columns: str) -> pd.DataFrame:

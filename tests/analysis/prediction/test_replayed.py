@@ -42,7 +42,7 @@ def ahead(tmp_path: Path) -> StepGraph:
 
 
 def lasts(graph: StepGraph, took: int, factor: float, gap: float = 1.0) -> float:
-    times = np.full(3 * LAUNCHES, float(took * 1000))
+    times = np.full(LAUNCHES, float(took * 1000))
     return graph.lasts(graph.ends(times, factor, gap), gap) / 1000
 
 

@@ -30,7 +30,7 @@ USUAL = {"rank": 0, "dur_ns": 1000, "flops": 10, "bytes": 20, "compute_dtype": "
 )
 def test_the_kind_follows_from_the_category(fields: dict[str, str], kind: str | None) -> None:
     kernels = canonical("kernels", USUAL | {"kernel_id": 0, "start_ns": 5} | fields)
-    rows = Rows.of({"kernels": kernels, "copies": canonical("copies")})
+    rows = Rows.of({"kernels": kernels, "copies": canonical("copies")}.get, None)
 
     assert rows.work.kind.tolist() == [-1 if kind is None else KINDS.index(kind)]
     assert not rows.work.is_kept.any()
@@ -51,7 +51,7 @@ def test_convolutions_do_what_their_algorithm_needs() -> None:
         ),
     )
 
-    work = Rows.of({"kernels": kernels, "copies": canonical("copies")}).work
+    work = Rows.of({"kernels": kernels, "copies": canonical("copies")}.get, None).work
 
     # F(4×4, 3×3) needs 36 products for 16 outputs of 9 taps; of an op all kernels share that.
     assert work.flops.tolist() == [2000, 8000, 2000, 2000]
@@ -70,7 +70,7 @@ def test_links_and_hosts_keep_their_times() -> None:
         ),
     )  # fmt: skip
 
-    rows = Rows.of({"kernels": kernels, "copies": copies})
+    rows = Rows.of({"kernels": kernels, "copies": copies}.get, None)
 
     # In order of their start: copies, then the collective.
     assert rows.work.is_kept.tolist() == [True, False, False, True, True]
