@@ -205,11 +205,6 @@ def _more(held: Stretch, reader: Iterator[Stretch], until: int) -> Stretch:
     return found._replace(rows=pa.concat_tables([held.rows, found.rows]))
 
 
-def _shortest(name: str, values: Int) -> Int:
-    """Return whole numbers as short as they can be, but for those that are added up."""
-    return values if name in _LONG else narrow(values)
-
-
 class RunningCodes:
     """Codes of a text column that is read in parts: those of all parts at once."""
 
@@ -232,7 +227,7 @@ class RunningCodes:
 def frame_of_parts(
     parts: Iterable[pa.Table],
     names: Sequence[str],
-    kept: Callable[[str, Int], Int] = _shortest,
+    kept: Callable[[str, Int], Int] = lambda n, v: v if n in _LONG else narrow(v),
     count: int = 0,
 ) -> pd.DataFrame:
     """Return columns of parts, at least one, as a DataFrame that takes little memory.
@@ -276,7 +271,7 @@ def frame_of_parts(
 
 
 class _Growing:
-    """A column that comes in parts, and is there once: of a million rows the pieces count."""
+    """A column that comes in parts, and is there once: a million rows count twice otherwise."""
 
     def __init__(self, room: int) -> None:
         self._held: NDArray[Any] = np.empty(0, bool)

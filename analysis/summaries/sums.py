@@ -371,7 +371,8 @@ class _Rows:
         count = self._numbers.count
         for parts in self._sums.values():
             parts[:] = [added(np.concatenate(parts), number, count)]
-        self._extremes = [_extremes(*np.concatenate(self._extremes, axis=1), number, count)]
+        least, greatest = np.concatenate(self._extremes, axis=1)
+        self._extremes = [_extremes(least, greatest, number, count)]
         self._calls = [_renumbered(self._calls, number)]
 
     def sums(self, rank: int) -> Sums:

@@ -95,7 +95,7 @@ def noting_pollution(
 ) -> Iterator[RankFacts]:
     """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
     for facts in facts_of_each:
-        # What takes most memory comes first, when there is no other to hold.
+        # This one takes most memory: it comes first, when there is nothing else to hold.
         for rule in RULES:
             if rule.slug == "memory-growth" and rule.holds(facts):
                 rule.ask(facts)

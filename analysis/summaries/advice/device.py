@@ -348,7 +348,8 @@ def _blocks_per_sm(facts: RankFacts, rows: pd.DataFrame) -> Floats:
 
 def _evidence(rows: pd.DataFrame) -> dict[str, pd.Series]:
     """Return the ids of kernels and copies, which are numbered together, the longest first."""
-    return {"kernels": rows.sort_values("dur_ns", ascending=False, kind="stable")["kernel_id"]}
+    order = np.argsort(-rows["dur_ns"].to_numpy(np.int64), kind="stable")
+    return {"kernels": pd.Series(rows["kernel_id"].to_numpy()[order])}
 
 
 def _most(rows: pd.DataFrame, column: str, most: int = 3) -> list[str]:

@@ -82,7 +82,7 @@ _TOGETHER: Final = {
         "kernel_id", "start_ns", "dur_ns", "launch_id", "device", "stream", "step", "kernel",
         "kernel_short", "category", "op", "op_id", "signature", "layer", "source", "direction",
         "flops", "bytes", "compute_dtype", "tensor_core", "copy_kind", "grid", "block",
-        "blocks_per_sm", "bound", "link", "place", "missed",
+        "bound", "link", "place", "missed",
     ),
     "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause"),
 }  # fmt: skip
@@ -387,8 +387,8 @@ class RankFacts:
 class ColumnsOfRank:
     """The tables of a rank, of which columns are read when a rule asks for them.
 
-    Texts, which are codes, are kept, and numbers too, but for those of the longest tables, which
-    are read again each time, and of those parts alone that have rows that are wanted.
+    Texts, which are codes, are kept, and whole numbers too, but for those of the longest tables,
+    which are read again each time, and of those parts alone that have rows that are wanted.
     """
 
     def __init__(
@@ -423,16 +423,17 @@ class ColumnsOfRank:
             return self._frame(name, columns, where)
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            # Of all that rules ask for, read at once: to read a column by itself takes longer.
+            # Rules ask for these too: to read each column by itself takes longer.
             more = [each for each in _TOGETHER.get(name, ()) if (name, each) not in self._known]
             read = self._frame(name, [*dict.fromkeys((*lacking, *more))])
             self._known.update({(name, str(each)): read[each] for each in read})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
-        if name in _READ_AGAIN:
-            for each in lacking:
-                if found[each].dtype != "category":
-                    del self._known[name, each]
-        return found if where is None else found[where]
+        for each in lacking:
+            kind = found[each].dtype
+            if kind == np.float64 or (name in _READ_AGAIN and kind != "category"):
+                del self._known[name, each]
+        # Not by the mask itself: pandas would keep the numbers of all rows.
+        return found if where is None else found.take(np.flatnonzero(where))
 
     def has(self, name: str, column: str) -> bool:
         """Return whether a column of numbers may have any; what is not kept counts, too."""

@@ -62,13 +62,9 @@ def floor_ns(facts: RankFacts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -
         peak: of a device and a dtype, in FLOP/s.
         fewer: by what the bytes are divided.
     """
-    # A million rows at once are a dozen columns of as many numbers.
-    parts = (rows.iloc[at : at + _ROWS] for at in range(0, len(rows), _ROWS))
-    found = [np.zeros(0), *(_floor_ns(facts, part, peak, fewer) for part in parts)]
-    return np.concatenate(found)
-
-
-def _floor_ns(facts: RankFacts, rows: pd.DataFrame, peak: Peak, fewer: int) -> Floats:
+    if len(rows) > _ROWS:  # a million at once are a dozen columns of as many numbers
+        parts = (rows.iloc[at : at + _ROWS] for at in range(0, len(rows), _ROWS))
+        return np.concatenate([floor_ns(facts, part, peak, fewer) for part in parts])
     code, names = pd.factorize(rows["compute_dtype"])
     dtypes = [None, *names]
     keys, which = distinct(rows["place"].to_numpy("int64") * len(dtypes) + code + 1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER, MemoryCurve
 from pyprof2.analysis.memory.timeline import growth, step_ends
-from pyprof2.analysis.summaries.advice.facts import int_values
+from pyprof2.analysis.summaries.advice.facts import codes, int_values
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.columns import short, values_of
 from pyprof2.recording import int_column
@@ -61,7 +61,7 @@ def memory_growth(facts: RankFacts) -> RuleFinding | None:
 def _keeps_nothing(facts: RankFacts) -> bool:
     """Whether no line can leave enough in every step, because the last but one keeps less."""
     known = facts.rows("memory", "device_type", "device", "step")
-    kind, found = known["device_type"].cat.codes.to_numpy(), False
+    kind, found = codes(known["device_type"]), False
     number, every = (short(int_values(known[name])) for name in ("device", "step"))
     kinds = values_of(kind[~facts.are("memory", "device_type", ("cpu",))]).tolist()
     for each, device in ((k, n) for k in kinds for n in values_of(number[kind == k]).tolist()):

@@ -160,7 +160,7 @@ class _Recorded(NamedTuple):
         work = host.iloc[:0] if run.summary["no_gpu"] else _work(run)
         steps = run.steps[["rank", "device", "start_ns", "dur_ns", "step"]]
         found = cls(work, host, _idle(run), steps)
-        # What was let go between columns that stay is a quarter of these.
+        # Memory that was let go between columns that stay is a quarter of these.
         release_unused()
         return found
 
@@ -191,7 +191,7 @@ def _inside(frame: pd.DataFrame, window: dict[str, Any]) -> pd.DataFrame:
     inside &= frame["rank"].to_numpy() == window["rank"]
     if "device" in frame:
         inside &= _same(frame["device"], window["device"])
-    # Of a frame of a million rows those that stand together are not copied.
+    # Rows that stand together are not copied: there may be millions.
     rows = np.flatnonzero(inside)
     first, end = (rows[0], rows[-1] + 1) if len(rows) else (0, 0)
     return frame.iloc[first:end] if len(rows) == end - first else frame.take(rows)
