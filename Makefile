@@ -27,10 +27,9 @@ HASHED := requirements/ci.txt
 
 # What depends most on the versions of what is read and written with.
 LOWEST := tests/parsers tests/store/test_folder.py tests/api/test_run.py tests/cli/test_prof.py
-LOWEST_BUT := not slow and not real_trace
 
 # What has targets of its own.
-APART := pages or minutes or release
+APART := pages or minutes or slow or release
 
 # Tests start hundreds of processes: what Python compiled once is kept, whoever says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make demo      install, train a small network, and print its profile'
 	@echo 'make test      install, and run the tests (PYTEST_ARGS=…)'
-	@echo 'make test-slow  slow tests that every change needs: a page in a browser, scripts under capture'
+	@echo 'make test-slow  slow tests that every change needs: journeys, a page in a browser, scripts under capture'
 	@echo 'make test-release  all other tests, half an hour of them, and then those that measure'
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
 	@echo 'make test-integrations  both of these:'
@@ -72,7 +71,8 @@ demo: $(VENV)/.annotate
 test: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto -m 'not ($(APART))' --ignore tests/integrations $(PYTEST_ARGS)
 
-# Of what opens the page of a report in a browser or starts programs by the hundred, one of each kind.
+# Of what opens the page of a report in a browser or starts programs by the hundred, one of each kind;
+# and single tests that take seconds, such as most journeys.
 # Tests that share what is dear to make, and all of nsys, run on one worker.
 test-slow: $(VENV)/.annotate,test
 	$(RUN)python -m pytest -n auto --dist loadgroup -m '($(APART)) and not release' \
@@ -90,7 +90,7 @@ test-lowest:
 		CONSTRAINTS=constraints-lowest.txt HASHED=requirements/ci-lowest.txt in-lowest
 
 in-lowest: $(VENV)/.lowest
-	$(RUN)python -m pytest -n auto -m '$(LOWEST_BUT)' $(LOWEST) $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto -m 'not real_trace' $(LOWEST) $(PYTEST_ARGS)
 
 # What others make that we work with: trainers, and an older torch.
 test-integrations: test-trainers test-torch

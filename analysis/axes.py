@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -96,8 +96,6 @@ def check_known_once(axes: Sequence[str], known: Collection[str], of: str) -> No
         if axis not in known:
             near = difflib.get_close_matches(axis, known, n=3, cutoff=0.5)
             hint = f"did you mean {', '.join(near)}? " if near else ""
-            msg = f"no axis {axis!r} {of}; {hint}there are {', '.join(known)}"
-            raise UsageError(msg)
+            refuse(f"no axis {axis!r} {of}; {hint}there are {', '.join(known)}")
         if axis in axes[:at]:
-            msg = f"axis {axis!r} is named twice; name it once"
-            raise UsageError(msg)
+            refuse(f"axis {axis!r} is named twice; name it once")

@@ -5,6 +5,7 @@ A chunk ("part") is read at once; a stretch is as many consecutive parts as need
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
@@ -12,18 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.columns import lookup, short
+from pyprof2.columns import lookup, narrow, short
 from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
     from pyprof2.analysis.intervals import Int
 
 ENDLESS: Final = 1 << 62
 """Later than any time, and as a negative number before it."""
+_LONG: Final = ("start_ns", "dur_ns", "time_ns")
 
 
 class ChunkedTable(Protocol):
@@ -202,6 +205,11 @@ def _more(held: Stretch, reader: Iterator[Stretch], until: int) -> Stretch:
     return found._replace(rows=pa.concat_tables([held.rows, found.rows]))
 
 
+def _shortest(name: str, values: Int) -> Int:
+    """Return whole numbers as short as they can be, but for those that are added up."""
+    return values if name in _LONG else narrow(values)
+
+
 class RunningCodes:
     """Codes of a text column that is read in parts: those of all parts at once."""
 
@@ -219,6 +227,47 @@ class RunningCodes:
     def texts(self) -> list[str]:
         """The text of each code."""
         return list(self._codes)
+
+
+def frame_of_parts(
+    parts: Iterable[pa.Table], names: Sequence[str], kept: Callable[[str, Int], Int] = _shortest
+) -> pd.DataFrame:
+    """Return columns of parts, at least one, as a DataFrame that takes little memory.
+
+    Text is categorical, and whole numbers and truth values stay such if some are null.
+
+    Args:
+        parts: which have these columns.
+        names: of the columns.
+        kept: returns the whole numbers of a column by its name in the type in which they are held.
+    """
+    import pandas as pd
+
+    codes: defaultdict[str, RunningCodes] = defaultdict(RunningCodes)
+    held: dict[str, list[tuple[NDArray[Any], NDArray[np.bool_]]]] = {name: [] for name in names}
+    for part in parts:
+        for name, columns in held.items():
+            column = part[name]
+            if pa.types.is_dictionary(column.type):
+                values: Any = narrow(codes[name].add(part, name))
+            elif pa.types.is_floating(column.type):
+                values = column.to_numpy()
+            else:
+                values = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
+                values = kept(name, values) if pa.types.is_integer(column.type) else values
+            columns.append((values, column.is_null().to_numpy()))
+    found: dict[str, Any] = {}
+    for name in names:
+        # One column after another, each of which then is there once.
+        values, nulls = map(np.concatenate, zip(*held.pop(name), strict=True))
+        if name in codes:
+            texts: Any = codes[name].texts
+            values = pd.Categorical.from_codes(values, texts, validate=False)
+        elif values.dtype.kind != "f" and nulls.any():
+            of = pd.arrays.BooleanArray if values.dtype == bool else pd.arrays.IntegerArray
+            values = of(values, nulls)
+        found[name] = values
+    return pd.DataFrame(found, copy=False)
 
 
 class Tail:

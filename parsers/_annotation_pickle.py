@@ -17,7 +17,7 @@ import pickle
 import pickletools
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 REFUSED: Final = 3
 """The exit code with which stderr has a line that says why."""
@@ -44,6 +44,15 @@ class _RefusedError(Exception):
     """The file asks for more than such a file has, or is damaged."""
 
 
+def _refuse(why: str) -> NoReturn:
+    """Refuse the file.
+
+    Raises:
+        _RefusedError: always.
+    """
+    raise _RefusedError(why)
+
+
 class _ListFactory:
     """Stands for `list`, and cannot be called."""
 
@@ -53,8 +62,7 @@ class _Notes(dict[Any, Any]):
 
     def __init__(self, factory: object) -> None:
         if factory is not _ListFactory:
-            msg = "a dictionary of another kind"
-            raise _RefusedError(msg)
+            _refuse("a dictionary of another kind")
         super().__init__()
 
 
@@ -65,8 +73,7 @@ class _Unpickler(pickle.Unpickler):
             return _Notes
         if (module, name) in _LISTS:
             return _ListFactory
-        msg = f"it asks for {module}.{name}"
-        raise _RefusedError(msg)
+        _refuse(f"it asks for {module}.{name}")
 
 
 def read_texts(data: bytes) -> dict[str, str]:
@@ -80,20 +87,16 @@ def read_texts(data: bytes) -> dict[str, str]:
         calls += opcode.name == "REDUCE"
         is_index = opcode.name.endswith(("PUT", "GET"))
         if opcode.name not in _PLAIN or calls > 1 or (is_index and int(argument or 0) > len(data)):
-            msg = f"opcode {opcode.name}"
-            raise _RefusedError(msg)
+            _refuse(f"opcode {opcode.name}")
         if isinstance(argument, int) and abs(argument) >= 1 << 64:
-            msg = "a number of more than 64 bits"
-            raise _RefusedError(msg)
+            _refuse("a number of more than 64 bits")
     found = _Unpickler(io.BytesIO(data), encoding="utf-8").load()
     if not isinstance(found, _Notes):
-        msg = "no dictionary of nodes"
-        raise _RefusedError(msg)
+        _refuse("no dictionary of nodes")
     texts = {}
     for node, notes in found.items():
         if type(node) is not int or type(notes) is not list:
-            msg = "a node without an id, or without a list"
-            raise _RefusedError(msg)
+            _refuse("a node without an id, or without a list")
         # The later value of a key that comes again holds.
         merged: dict[str, str] = {}
         for note in notes:
@@ -114,8 +117,7 @@ def _plain(value: Any, depth: int = 0) -> str:
     if depth < _MOST_DEPTH and type(value) is dict:
         pairs = list(value.items())[:100]
         return ", ".join(f"{_plain(a, depth + 1)}={_plain(b, depth + 1)}" for a, b in pairs)
-    msg = f"a value of type {type(value).__name__}"
-    raise _RefusedError(msg)
+    _refuse(f"a value of type {type(value).__name__}")
 
 
 def main(path: str) -> int:

@@ -133,18 +133,25 @@ class Refused(Exception):  # noqa: N818 - what is refused is the file, nothing w
     """The file is no snapshot, or one that is meant to do harm; the text says which."""
 
 
+def _refuse(why: str) -> NoReturn:
+    """Refuse the file.
+
+    Raises:
+        Refused: always.
+    """
+    raise Refused(why)
+
+
 class _PlainUnpickler(pickle.Unpickler):
     """An unpickler of plain data."""
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
         """Refuse every global."""
-        msg = f"names code to run ({module[:60]}.{name[:60]})"
-        raise Refused(msg)
+        _refuse(f"names code to run ({module[:60]}.{name[:60]})")
 
     def persistent_load(self, _pid: Any, /) -> Any:
         """Refuse every object that is not in the file."""
-        msg = "refers to objects outside of the file"
-        raise Refused(msg)
+        _refuse("refers to objects outside of the file")
 
 
 class _CompiledUnpickler(_PlainUnpickler):
@@ -245,14 +252,12 @@ class _CompiledEvents:
         self._memo = memo
         first, place = len(memo), self._place
         if first and max(memo) != first - 1:
-            msg = "a memo with gaps"
-            raise Refused(msg)
+            _refuse("a memo with gaps")
         # The list itself is in the memo, too.
         at = place.at + len(_LIST)
         found = self._reader.read(self._data, at, place.stop, first + 1, place.many)
         if found is None:
-            msg = "events in another form"
-            raise Refused(msg)
+            _refuse("events in another form")
         end, stop, memoized, self._counts = found
         self._columns.add_compiled(self._reader, self._counts, place.device)
         _check(self._data, end)
@@ -265,8 +270,7 @@ class _CompiledEvents:
         traces = _list(found, "device_traces")
         first, end = self.sink.device, self.sink.device + len(self._counts)
         if len(traces) < end or traces[first] is not self.sink or any(traces[first + 1 : end]):
-            msg = "events that are not where they were"
-            raise Refused(msg)
+            _refuse("events that are not where they were")
 
     def _known(self, index: int) -> bytes | tuple[int, int]:
         """Return what the memo had at an index: a text, or the number of a frame or of a stack."""
@@ -285,8 +289,7 @@ class _CompiledEvents:
         """
         rest = self._data[at:]
         if len(rest) > _LONGEST_REST:
-            msg = "too much behind the events"
-            raise Refused(msg)
+            _refuse("too much behind the events")
         parts: list[bytes] = []
         frame_end = stop - at
         found: Any = [*pickletools.genops(rest), (None, None, len(rest))]
@@ -311,8 +314,7 @@ class _CompiledEvents:
             return b"j" + index.to_bytes(4, "little")
         text: bytes | None = self._reader.text(index)
         if text is None:
-            msg = "something among the events is in another place, too"
-            raise Refused(msg)
+            _refuse("something among the events is in another place, too")
         return b"X" + len(text).to_bytes(4, "little") + text
 
 
@@ -439,8 +441,7 @@ def check_opcodes(file: IO[bytes], size: int) -> EventsPlace | None:
         The first list of events that has any; None: it is in another form than torch writes.
     """
     if not size:
-        msg = "empty"
-        raise Refused(msg)
+        _refuse("empty")
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return _check(data, 0)
 
@@ -459,17 +460,14 @@ def _check(data: mmap.mmap, at: int, *, is_up_to_events: bool = False) -> Events
             # The unpickler reads a frame as one piece: what crosses its end, it would read as
             # other opcodes.
             if end != len(data):
-                msg = f"byte {at}: a frame within a frame is not in a memory snapshot"
-                raise Refused(msg)
+                _refuse(f"byte {at}: a frame within a frame is not in a memory snapshot")
             frame, end = at, at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
         if code == _SHORT_TEXT and place is None:
             place = _place(data, at, frame)
         at = _next(data, at, code)
         if end < min(at, len(data)):
-            msg = f"byte {end}: a frame that ends within an opcode is not in a memory snapshot"
-            raise Refused(msg)
-    msg = "ends too early"
-    raise Refused(msg)
+            _refuse(f"byte {end}: a frame that ends within an opcode is not in a memory snapshot")
+    _refuse("ends too early")
 
 
 def _place(data: mmap.mmap, at: int, frame: int) -> EventsPlace | None:
@@ -503,8 +501,7 @@ def _next(data: mmap.mmap, at: int, code: int) -> int:
         _PUT: "a memo index above what was read",
         _FRAME: "a frame longer than the file",
     }
-    msg = f"byte {at}: {what.get(code, f'opcode {code:#04x}')} is not in a memory snapshot"
-    raise Refused(msg)
+    _refuse(f"byte {at}: {what.get(code, f'opcode {code:#04x}')} is not in a memory snapshot")
 
 
 class Columns:
@@ -560,8 +557,7 @@ class Columns:
     def _once(self, items: list[Any], what: str) -> list[Any]:
         """Return a list that was not seen before: one in many places would be walked for ever."""
         if items and id(items) in self._seen:
-            msg = f"one list of {what} in two places"
-            raise Refused(msg)
+            _refuse(f"one list of {what} in two places")
         self._seen.add(id(items))
         return items
 
@@ -594,8 +590,7 @@ class Columns:
             if type(None) in kinds:
                 values = [missing if value is None else value for value in values]
             if kinds - {int, type(None)}:
-                msg = f"{key} of a {kind} is no whole number"
-                raise Refused(msg)
+                _refuse(f"{key} of a {kind} is no whole number")
             self._write(f"{kind}.{key}", "q", values)
 
     def _add_texts(self, name: str, values: Sequence[Any]) -> None:
@@ -641,8 +636,7 @@ class Columns:
     def add_events(self, events: list[dict[str, Any]], device: int) -> None:
         """Add events of a device, which follow those that were added before."""
         if not all(events):
-            msg = "an event without anything, or one in two places"
-            raise Refused(msg)
+            _refuse("an event without anything, or one in two places")
         for count, columns in self._some("event", events):
             self._add_numbers("event", columns, _EVENT_NUMBERS)
             self._write_same("event.device", "i", device, count)
@@ -693,8 +687,7 @@ class Columns:
         self._keys("frame", [frame])
         path, line, name = (frame.get(key) for key in ("filename", "line", "name"))
         if not (isinstance(path, str) and isinstance(name, str) and type(line) is int):
-            msg = "a frame without filename, line and name"
-            raise Refused(msg)
+            _refuse("a frame without filename, line and name")
         return self.known_frame(path, line, name)
 
     def known_frame(self, path: str, line: int, name: str) -> int:
@@ -720,8 +713,7 @@ class Columns:
             self.texts[f"event.{key}"] = {word.decode(): at for at, word in enumerate(words)}
         odd = [f"event key {word.decode()[:40]}" for word in reader.words(len(_EVENT_TEXTS))]
         if len(set(odd)) < len(odd):
-            msg = "keys that differ behind their beginning alone"
-            raise Refused(msg)
+            _refuse("keys that differ behind their beginning alone")
         self.unread |= Counter(odd)
 
     def end(self) -> None:
@@ -771,8 +763,7 @@ def _unknown(kind: str, items: Sequence[dict[Any, Any]]) -> set[str]:
     """Return the keys that are not read; none but text is let through, nor what nests deep."""
     keys = set(chain.from_iterable(items))
     if any(type(key) is not str for key in keys):
-        msg = f"a key of a {kind} is no text"
-        raise Refused(msg)
+        _refuse(f"a key of a {kind} is no text")
     odd = keys - _KNOWN[kind]
     for key in odd:
         for item in items:
@@ -794,26 +785,22 @@ def _notes(by_user: Sequence[Any], by_compiler: Sequence[Any]) -> Sequence[Any]:
 
 def _dict(value: Any, what: str) -> dict[Any, Any]:
     if type(value) is not dict:
-        msg = f"{what} is a {type(value).__name__}, which no memory snapshot has there"
-        raise Refused(msg)
+        _refuse(f"{what} is a {type(value).__name__}, which no memory snapshot has there")
     return value
 
 
 def _list(value: Any, what: str) -> list[Any]:
     if type(value) is _Sink:
-        msg = f"one list of events in two places, of which one is {what}"
-        raise Refused(msg)
+        _refuse(f"one list of events in two places, of which one is {what}")
     if type(value) is not list:
-        msg = f"{what} is a {type(value).__name__}, which no memory snapshot has there"
-        raise Refused(msg)
+        _refuse(f"{what} is a {type(value).__name__}, which no memory snapshot has there")
     return value
 
 
 def _dicts(value: Any, what: str) -> list[dict[Any, Any]]:
     items = _list(value, what)
     if odd := set(map(type, items)) - {dict}:
-        msg = f"{what} holds a {odd.pop().__name__}, which no memory snapshot has there"
-        raise Refused(msg)
+        _refuse(f"{what} holds a {odd.pop().__name__}, which no memory snapshot has there")
     return items
 
 
@@ -831,14 +818,12 @@ def _check_depth(value: Any, depth: int) -> None:
         seen.update(fresh)
         depth += 1
         if level and depth > _MOST_DEPTH:
-            msg = f"nested more than {_MOST_DEPTH} deep"
-            raise Refused(msg)
+            _refuse(f"nested more than {_MOST_DEPTH} deep")
 
 
 def _size(number: Any) -> int:
     if type(number) is not int or not 0 <= number < 1 << 53:
-        msg = "a number of pyprof2_devices is no whole number, or out of range"
-        raise Refused(msg)
+        _refuse("a number of pyprof2_devices is no whole number, or out of range")
     return number
 
 
@@ -850,8 +835,7 @@ def _plain_settings(settings: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in _dict(settings, "allocator_settings").items():
         if type(key) is not str:
-            msg = "a key of allocator_settings is no text"
-            raise Refused(msg)
+            _refuse("a key of allocator_settings is no text")
         if isinstance(value, dict):
             found[key] = [v for v in value.values() if isinstance(v, plain)]
         elif isinstance(value, plain):

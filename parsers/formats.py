@@ -52,6 +52,7 @@ class TraceFormat:
         sole_suffixes: those that no other format has; the reader is asked what is wrong with a
             file that has one and is not recognised.
         exports: the suffix of a file, and that of its export; beside it the first is not read.
+        is_session: whether a file is one session of several processes, on one clock.
     """
 
     name: str
@@ -63,6 +64,7 @@ class TraceFormat:
     advice: Advice
     sole_suffixes: tuple[str, ...] = ()
     exports: tuple[tuple[str, str], ...] = ()
+    is_session: bool = False
 
     def load_reader(self) -> Reader:
         """Import the module that reads the format."""
@@ -100,6 +102,10 @@ _KINETO: Final = TraceFormat(
         "iteration",
         threads="record from the forward pass on, and every thread: "
         "profile(experimental_config=_ExperimentalConfig(profile_all_threads=True))",
+        stacks="profile(with_stack=True), and a file that keeps its frames",
+        memory="profile(profile_memory=True)",
+        allocations="profile(profile_memory=True), or pyprof2 capture --memory",
+        later="record later steps: schedule(wait=…, warmup=…), or pyprof2 capture --steps A:B",
         problem="newer PyTorch writes cleaner files",
     ),
 )
@@ -130,14 +136,21 @@ _NSIGHT: Final = TraceFormat(
         sources=_INIT,
         steps=_INIT,
         threads="record from the forward pass on",
+        stacks="nsys profile --python-sampling=true",
+        memory="nsys profile --cuda-memory-usage=true",
+        allocations="nsys does not; pyprof2 capture --memory",
+        later="record later: pyprof2 capture --steps A:B, or nsys profile --delay=SECONDS",
         problem="export the report again, with a newer nsys",
     ),
     sole_suffixes=(".sqlite", ".nsys-rep"),
     exports=((".nsys-rep", ".sqlite"),),
+    is_session=True,
 )
 
 FORMATS: Final[tuple[TraceFormat, ...]] = (_KINETO, _NSIGHT)
 """The formats that are read."""
+SESSIONS: Final = frozenset(known.name for known in FORMATS if known.is_session)
+"""Those of which a file is one session of several processes, on one clock."""
 
 _SUFFIXES: Final = [suffix for known in FORMATS for suffix in known.suffixes]
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pyprof2.markers import Marker, PlacesById
+    from pyprof2.markers import PlacesById
     from pyprof2.parsers._kineto_columns import EventColumns, Scan, Scanner
-    from pyprof2.recording import CompiledGraph, CompileEvent, OpPlaces, Signature
+    from pyprof2.recording import CompiledGraph, CompileEvent, OpPlaces
 
 SCANNERS: Final[dict[str, type[Scanner]]] = {"python": EventScanner}
 """The scanners by name; their columns are equal. One is there only where a compiler was."""
@@ -102,7 +102,7 @@ def read_recordings(
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
     """Return what was read, with what the file says of itself."""
     job = stream.member("distributedInfo", RecordedJob, AROUND_BYTES_MAX) or RecordedJob()
-    process = builder.process
+    process = builder.ranges.process
     host_in_name = _HOST_IN_NAME.fullmatch(stream.path.name)
     claimed = process and process.rank
     rank = first_of(to_int(job.rank), claimed)
@@ -111,7 +111,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
             builder.annotated[ANNOTATED_RANK] += 1
         if rank != claimed:
             stream.problems[MARKER_RANK] += 1
-    if not builder.trusts_external_ids:
+    if not builder.devices.trusts_external_ids:
         stream.problems[EXTERNAL_IDS] += 1
     has_frames = "python" in builder.spool.texts["ranges"]["kind"]
     if stream.member("with_stack", bool | int) and builder.spool.counts["ops"] and not has_frames:
@@ -130,7 +130,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         rank=rank,
         host=stream.member("host_name", str),
         pids=host_pids(builder.spool),
-        signatures=builder.signatures(),
+        signatures=builder.ops.signatures(),
         devices=_devices(stream, builder),
         trace={
             "source": stream.path.name,
@@ -150,9 +150,9 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         annotated=+builder.annotated,
         node_notes=notes,
         scanned=builder.scanned,
-        trusts_recorded_id=builder.trusts_external_ids,
+        trusts_recorded_id=builder.devices.trusts_external_ids,
         source_root=process.source_root if process else None,
-        entry=entry_of(builder.entry),
+        entry=entry_of(builder.ranges.entry),
         places=builder.places(),
         compiled=_compiled(stream, builder, events),
         compile_events=events,
@@ -166,7 +166,7 @@ def _compiled(
     text = stream.member(COMPILED_KEY, str, AROUND_BYTES_MAX)
     if text is None:
         return []
-    named = builder.name_layer
+    named = builder.ranges.name_layer
 
     def name(path: str, root: str | None, outermost: bool) -> str:  # noqa: FBT001 - of a note
         return named(LayerPath(path, root, outermost))
@@ -192,9 +192,9 @@ def _times(stream: JsonStream, builder: TableBuilder) -> dict[str, int | None]:
 
 def _devices(stream: JsonStream, builder: TableBuilder) -> list[dict[str, Any]]:
     """Return the devices that the file lists; without GPU work the CPU that was measured."""
-    if builder.cpu is not None:
+    if builder.ranges.cpu is not None:
         used_gpu = builder.spool.counts["activities"] > 0
-        cpu = cpu_device(builder.cpu, used_gpu=used_gpu, problems=stream.problems)
+        cpu = cpu_device(builder.ranges.cpu, used_gpu=used_gpu, problems=stream.problems)
         if cpu is not None:
             builder.annotated[ANNOTATED_PEAKS] += 1
             return [cpu]
@@ -242,6 +242,7 @@ class TableBuilder:
         problems, skipped, annotated: as in `Recording`.
         scanned: how many events there were, by the scanner that read them.
         span: the first start and the last end of what the program did.
+        ranges, devices, ops: tables of several kinds of events, and what they say beside.
     """
 
     def __init__(self, spool: Spool, problems: Counter[str]) -> None:
@@ -250,17 +251,17 @@ class TableBuilder:
         self.annotated, self.span = shared.annotated, shared.span
         self.skipped: Counter[str] = Counter()
         self.scanned: Counter[str] = Counter()
-        self._ranges, self._devices = RangeTables(shared), DeviceTables(shared)
-        self._ops = OpTable(shared, self._ranges)
+        self.ranges, self.devices = RangeTables(shared), DeviceTables(shared)
+        self.ops = OpTable(shared, self.ranges)
         self._counters = CounterTable(shared, self.skipped)
         self._device_annotations: list[EventColumns] = []
         self._append = {
-            "op": self._ops.add, "annotation": self._ranges.add, "python": self._ranges.add,
-            "launch": self._devices.add_launches, "kernel": self._devices.add_activities,
-            "memcpy": self._devices.add_activities, "memset": self._devices.add_activities,
-            "mtia": self._devices.add_mtia,
-            "overhead": self._devices.add_stalls, "wait": self._devices.add_stalls,
-            "memory": self._devices.add_memory, "flow": self._devices.add_flows,
+            "op": self.ops.add, "annotation": self.ranges.add, "python": self.ranges.add,
+            "launch": self.devices.add_launches, "kernel": self.devices.add_activities,
+            "memcpy": self.devices.add_activities, "memset": self.devices.add_activities,
+            "mtia": self.devices.add_mtia,
+            "overhead": self.devices.add_stalls, "wait": self.devices.add_stalls,
+            "memory": self.devices.add_memory, "flow": self.devices.add_flows,
             "device annotation": self._device_annotations.append,
             "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
         }  # fmt: skip
@@ -296,42 +297,13 @@ class TableBuilder:
             if self.spool.counts["launches"]:
                 self.skipped[problems.GPU_ANNOTATIONS] += len(events)
             else:
-                self._ranges.add_of_devices(events)
+                self.ranges.add_of_devices(events)
         self._places = places
-        self._layer_names = self._ranges.finish(self._ops.span, layers_of(places))
+        self._layer_names = self.ranges.finish(self.ops.span, layers_of(places))
 
     def places(self) -> OpPlaces | None:
         """Return where ops were called, once the files of the spool are closed."""
         return join_places(self._places, self._layer_names, self.spool, self.problems, self.skipped)
-
-    @property
-    def process(self) -> Marker | None:
-        """The marker by which our annotation describes the process."""
-        return self._ranges.process
-
-    @property
-    def name_layer(self) -> Callable[[LayerPath], str]:
-        """The function that names layers, when all was read."""
-        return self._ranges.name_layer
-
-    @property
-    def cpu(self) -> Marker | None:
-        """Its marker of the CPU."""
-        return self._ranges.cpu
-
-    @property
-    def entry(self) -> Marker | None:
-        """Its marker of the entry point that is run."""
-        return self._ranges.entry
-
-    @property
-    def trusts_external_ids(self) -> bool:
-        """Whether the external ids of launches are more than their correlation ids again."""
-        return self._devices.trusts_external_ids
-
-    def signatures(self) -> list[Signature]:
-        """Return the signatures of ops, by `signature_id`."""
-        return self._ops.signatures()
 
 
 def _skipped(phase: str, category: str) -> str:

@@ -124,7 +124,7 @@ def values_of(column: NDArray[np.int64]) -> NDArray[np.int64]:
     if not 0 < span <= _CLOSE * len(column):
         return np.unique(column)
     there = np.zeros(span, bool)
-    there[column - least] = True
+    there[np.subtract(column, least, dtype=np.int64)] = True
     return np.flatnonzero(there) + least
 
 
@@ -168,7 +168,7 @@ def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
             return np.r_[least, values], place
         values, inverse = np.unique(column, return_inverse=True)
         return values, inverse
-    near = column - least
+    near = np.subtract(column, least, dtype=np.int64)
     there = np.zeros(span, bool)
     there[near] = True
     place = np.cumsum(there) - 1

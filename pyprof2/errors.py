@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import Final
+from typing import Final, NoReturn
 
 
 class Pyprof2Error(Exception):
@@ -67,6 +67,15 @@ class CostRegistrationError(Pyprof2Error, ValueError):
 
 class UsageError(Pyprof2Error):
     """An option or argument makes no sense; the command line exits with 2."""
+
+
+def refuse(message: str) -> NoReturn:
+    """Refuse what was asked for.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(message)
 
 
 class TerminatedError(SystemExit):

@@ -22,12 +22,17 @@ STACK_SEPARATOR: Final = " > "
 
 _FRAME: Final = re.compile(r"(?P<path>.+?)\((?P<line>\d+)\)(?:: .*)?", re.DOTALL)
 _LIBRARY: Final = re.compile(
-    r"""(?:^|/)(?:
-        torch/|torchgen/|functorch/                   # the framework
-      | pyprof2/(?:agents|analysis|api|capture|cli|data|integrations|lsp|nvtx|parsers|pipeline
-          |reports|store|watch)/                      # ourselves, and not what lies beside us
-      | pyprof2/(?:__\w+__|columns|errors|frames|markers|parse|problems|prof|recording
-          |result_tables|signatures|tables|units)\.py
+    r"""(?:^|-packages/)(?:torch|pyprof2)/|(?:^|/)(?:
+        torchgen/|functorch/                          # the framework
+      | torch/(?:_\w+|accelerator|amp|ao|autograd|backends|compiler|contrib|cpu|cuda|distributed
+          |distributions|export|fft|func|futures|fx|jit|linalg|masked|monitor|mps|mtia
+          |multiprocessing|nativert|nested|nn|numa|onnx|optim|package|profiler|quantization|signal
+          |sparse|special|testing|utils|xpu)/         # and no other folder of this name
+      | torch/(?:_\w+|functional|hub|library|overrides|quasirandom|random|return_types
+          |serialization|storage|torch_version|types|version)\.py
+      | pyprof2/pyprof2/                              # ourselves: a checkout, and
+      | pyprof2/(?:capture|cli|integrations|nvtx|watch)/           # what a program runs of us
+      | pyprof2/(?:__\w+__|columns|errors|frames|markers|signatures|units)\.py
       | lib(?:64)?/python\d[\d.]*/(?!site-packages/|dist-packages/)   # the standard library
     )""",
     re.VERBOSE,

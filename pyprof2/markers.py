@@ -479,13 +479,6 @@ def pack_payload(sequence_nr: int, thread_nr: int) -> int:
     return (thread_nr << _SEQUENCE_BITS) | sequence_nr
 
 
-def parse_payload(payload: int | None) -> tuple[int, int] | None:
-    """Return (sequence number, number of the forward thread); None where there is no node."""
-    if payload is None or not 0 <= payload <= _MAX_INT:
-        return None
-    return payload & ((1 << _SEQUENCE_BITS) - 1), payload >> _SEQUENCE_BITS
-
-
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 """All kinds of markers."""
 
@@ -553,7 +546,6 @@ ROWS_AT_MOST: Final = 3_000_000
 """Rows that a trace gets at most: readers refuse metadata of over 32 MB."""
 
 IdKind: TypeAlias = Literal["record_function_id", "external_id"]
-ID_KINDS: Final[tuple[str, ...]] = get_args(IdKind)
 """The ids that profilers give ops."""
 
 

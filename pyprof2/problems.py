@@ -28,6 +28,10 @@ class Advice:
         sources: lines of code.
         steps: steps.
         threads: the forward thread of each autograd node.
+        stacks: what Python does while no op runs.
+        memory: what is allocated.
+        allocations: which op allocates.
+        later: not the start of a program.
         problem: a file without damage that has no advice of its own.
     """
 
@@ -42,6 +46,10 @@ class Advice:
     sources: str
     steps: str
     threads: str
+    stacks: str
+    memory: str
+    allocations: str
+    later: str
     problem: str
 
 

@@ -235,14 +235,18 @@ def real_trace(request: pytest.FixtureRequest, shared_trace: Callable[[str], Pat
     return shared_trace(request.param)
 
 
+_EVERY_TRACE: Final = [path for paths in (*SHARED_TRACES.values(), MORE_TRACES) for path in paths]
+_TRACES_OF: Final = {
+    "real_trace": [str(path.relative_to(SHARED / "traces")) for path in _EVERY_TRACE]
+} | {
+    f"{kind.lower()}_trace": [path.name for path in paths] for kind, paths in SHARED_TRACES.items()
+}
+"""What a test may take, by the name of its fixture."""
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that takes one of the traces once for each that is there."""
-    every = [path for paths in (*SHARED_TRACES.values(), MORE_TRACES) for path in paths]
-    named = {"real_trace": [str(path.relative_to(SHARED / "traces")) for path in every]} | {
-        f"{kind.lower()}_trace": [path.name for path in paths]
-        for kind, paths in SHARED_TRACES.items()
-    }
-    for fixture, names in named.items():
+    for fixture, names in _TRACES_OF.items():
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, of_each_kind(names or ["none"]), indirect=True)
 
@@ -314,9 +318,15 @@ def _leave_out(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(msg)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
     """Keep the collector of garbage from walking through ten thousand tests again and again."""
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -86,6 +86,7 @@ def test_the_link_predicts_iterations_of_many_ranks(tables: bench.Tables) -> Non
     assert np.median(found["linear"].errors) > 0.9
 
 
+@pytest.mark.slow
 def test_what_ships_is_what_the_program_fits(
     tables: bench.Tables, pairs: list[bench.Pair], known: list[bench.Pair]
 ) -> None:
@@ -119,6 +120,7 @@ def test_no_row_of_the_tables_ships() -> None:
     assert not math.isnan(found.sigma.base)
 
 
+@pytest.mark.slow
 def test_the_documentation_has_the_errors_that_the_program_finds(tables: bench.Tables) -> None:
     text = (ROOT / "docs" / "prediction.rst").read_text(encoding="utf-8")
     shown = text.split(bench.BEGIN)[1].split(bench.END)[0].strip()

@@ -38,6 +38,7 @@ def test_what_contributing_names_is_there(path: str) -> None:
         pytest.param(
             "pyprof2/reports/page/document.py", "parts: dict", id="a part of the data of the page"
         ),
+        pytest.param("web/report/tab_order.js", "export const PAGES", id="a tab of the page"),
         pytest.param("pyprof2/reports/notebook_plots.py", "class Plots", id="a plot"),
         pytest.param("pyprof2/cli/check.py", "def add_to(", id="a command"),
         pytest.param("pyprof2/problems.py", "_register(", id="a problem"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import pyprof2
 from pyprof2.frames import (
@@ -48,7 +51,7 @@ def test_a_frame_is_a_path_and_a_line(text: str, frame: tuple[str, int] | None) 
         "/usr/lib/python3/dist-packages/apex/fused.py", "torchvision/models/resnet.py",
         "mytorch/nn.py", "code/train.py", "/home/me/asyncio/train.py", "test_net.py",
         "types_of_nets.py", "transformers/models/bert.py", "/home/me/pyprof2/train.py",
-        "/home/me/pyprof2/tests/net.py",
+        "/home/me/pyprof2/tests/net.py", "/home/me/torch/train.py", "/home/me/torch/nets/vit.py",
     ],
 )  # fmt: skip
 def test_code_of_the_user_and_of_packages_is_a_source(path: str) -> None:
@@ -60,6 +63,7 @@ def test_code_of_the_user_and_of_packages_is_a_source(path: str) -> None:
     [
         "torch/nn/modules/module.py", "/opt/site-packages/torch/nn/functional.py",
         "C:\\site-packages\\torch\\nn\\functional.py", "torchgen/model.py", "functorch/x.py",
+        "torch/x.py", "/me/pytorch/torch/_dynamo/eval_frame.py", "/me/pytorch/torch/_ops.py",
         "/opt/site-packages/pyprof2/nvtx/ops.py", "pyprof2/nvtx/ops.py", "threading.py",
         "asyncio/events.py", "concurrent/futures/thread.py", "runpy.py",
         "/usr/lib/python3.11/threading.py", "/usr/lib64/python3.9/asyncio/base.py",
@@ -70,12 +74,30 @@ def test_torch_pyprof2_and_the_standard_library_are_none(path: str) -> None:
     assert not is_user_path(path)
 
 
-def test_each_module_and_folder_of_the_package_is_ours() -> None:
-    entries = [*Path(pyprof2.__file__).parent.iterdir()]
-    ours = [path.name for path in entries if path.suffix == ".py"]
-    ours += [f"{path.name}/x.py" for path in entries if path.is_dir() and path.name[0] != "_"]
-    assert len(ours) > 20
-    assert not [name for name in ours if is_user_path(f"/me/pyprof2/{name}")]
+def test_each_module_and_folder_of_torch_is_no_users() -> None:
+    entries = [*Path(torch.__file__).parent.iterdir()]
+    own = [path.name for path in entries if path.suffix == ".py"]
+    own += [f"{each.parent.name}/x.py" for path in entries for each in path.glob("__init__.py")]
+
+    assert len(own) > 20
+    assert not [name for name in own if is_user_path(f"/me/torch/{name}")]
+
+
+def test_what_a_marked_program_runs_of_ours_is_no_users() -> None:
+    """Wherever the package lies, such as in an editable install."""
+    program = """
+import sys, torch, pyprof2
+pyprof2.init()
+print(*(each.__file__ for name, each in sys.modules.items() if name.startswith("pyprof2")))
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    root = Path(pyprof2.__file__).parents[1]
+    own = [Path(each).relative_to(root) for each in shown.stdout.decode().split()]
+
+    assert len(own) > 20
+    # What shows results in a notebook is registered there, and not called.
+    idle = {"pyprof2/api/__init__.py", "pyprof2/api/displays.py"}
+    assert {str(each) for each in own if is_user_path(f"/me/src/{each}")} == idle
 
 
 @pytest.mark.parametrize(

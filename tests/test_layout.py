@@ -202,6 +202,7 @@ def checkout_without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_a_checkout_without_links_imports_all_modules(checkout_without_links: Path) -> None:
     program = f"""
 import importlib, sys
@@ -257,6 +258,7 @@ def test_a_pure_wheel_from_a_checkout_without_links_holds_all_modules(
     assert not {name for name in packed if name.endswith((".so", ".pyd"))}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
 def test_a_compiled_wheel_is_for_every_python_from_the_oldest_one_on(
     checkout_without_links: Path, tmp_path: Path

@@ -106,6 +106,7 @@ def parse_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyprof2.api.run, "load", load_store)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("parse_once")
 @pytest.mark.parametrize("written", WRITTEN, ids=lambda w: f"{w.page}: {w.command}")
 def test_a_command_of_another_tool_has_one_that_runs(written: Written) -> None:

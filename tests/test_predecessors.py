@@ -94,6 +94,7 @@ def test_a_test_that_was_skipped_or_failed_or_is_not_there_keeps_nothing() -> No
     assert predecessors.worst([]) == "n"
 
 
+@pytest.mark.slow
 def test_a_file_that_lacks_its_package_is_not_tried_and_takes_no_other_along(
     tmp_path: Path,
 ) -> None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
-
 GROUPS: Final = ("host waits for the device", "host late", "device", "recording")
 
 # Of each: the trace, the rank, the recorded window, the busy time, and the idle time of the

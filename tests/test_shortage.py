@@ -79,7 +79,6 @@ def test_other_errors_are_none(error: BaseException) -> None:
 
 
 @pytest.mark.kept("check-300000", "prof-320000")
-@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [300_000, 310_000, 320_000])
 @pytest.mark.parametrize("command", ["prof", "check"])
 def test_a_library_that_gets_no_thread_is_no_interrupt(

@@ -9,7 +9,7 @@ import { licences, packagesOf } from "./licences.mjs";
 const here = dirname(fileURLToPath(import.meta.url));
 const folder = resolve(process.argv[2] ?? join(here, "..", "pyprof2", "data", "built"));
 
-const ENTRIES = { report: "src/main.js", dials: "dials/main.js" };
+const ENTRIES = { report: "report/main.js", dials: "dials/main.js" };
 const packages = new Set();
 for (const [name, path] of Object.entries(ENTRIES)) {
   const { metafile } = await build({

@@ -20,7 +20,8 @@ causality.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.costs.operands import (
@@ -45,16 +46,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _AttentionPlaces:
+class _Places:
     """Where an op has its arguments; -1: nowhere.
 
     Attributes:
-        q: the query; key and value follow.
-        heads_first: (b, h, s, d), not (b, s, h, d); of three dimensions: (s, h, d).
         causal: whether it is causal; for the `efficient` ops, the kind of mask.
         window: the first of two window sizes; -1 or None there is no limit.
         lengths: cumulative lengths of the sequences of q; those of k follow.
         longest: length of the longest sequence of q; that of k follows.
+        q: the query; key and value follow. Of a backward op: the gradient, before these.
+        heads_first: (b, h, s, d), not (b, s, h, d); of three dimensions: (s, h, d).
         bias: a tensor added to the scores.
         lse: the flag that asks for the logarithm of the sum; -1: always written.
         bottom_right: the diagonal ends at the last query and the last key.
@@ -65,12 +66,13 @@ class _AttentionPlaces:
         chunk: the size of chunks that attend to themselves only; 0 is none.
     """
 
-    q: int = 0
-    heads_first: bool = False
     causal: int = -1
     window: int = -1
     lengths: int = -1
     longest: int = -1
+    _: KW_ONLY
+    q: int = 0
+    heads_first: bool = False
     bias: int = -1
     lse: int = -1
     bottom_right: bool = False
@@ -81,104 +83,51 @@ class _AttentionPlaces:
     chunk: int = -1
 
 
-_FLASH: Final = _AttentionPlaces(
-    causal=8, window=11, lengths=3, longest=5, bottom_right=True, pages=15
-)
-_FLASH3: Final = _AttentionPlaces(
-    causal=24, window=25, lengths=7, longest=12, bottom_right=True, pages=14, used=11,
-    value_query=5, chunk=27,
-)  # fmt: skip
-_CUTLASS: Final = _AttentionPlaces(
-    causal=9, window=13, lengths=4, longest=6, bias=3, lse=10, used=12
-)
+_flash: Final = partial(_Places, bottom_right=True)
+_heads: Final = partial(_Places, heads_first=True)
+
+_FLASH3: Final = _flash(24, 25, 7, 12, pages=14, used=11, value_query=5, chunk=27)
+_CUTLASS: Final = _Places(9, 13, 4, 6, bias=3, lse=10, used=12)
 _FORWARD: Final = {
-    "aten::_flash_attention_forward": _FLASH,
-    "aten::_flash_attention_forward_no_dropout_inplace": _AttentionPlaces(
-        q=1, causal=9, window=12, lengths=4, longest=6, bottom_right=True, pages=16
-    ),
-    "aten::_scaled_dot_product_flash_attention": _AttentionPlaces(heads_first=True, causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _AttentionPlaces(
-        heads_first=True, causal=4, bias=5
-    ),
-    "aten::_efficient_attention_forward": _AttentionPlaces(
-        causal=9, window=13, lengths=4, longest=6, bias=3, lse=10
-    ),
-    "aten::_scaled_dot_product_efficient_attention": _AttentionPlaces(
-        heads_first=True, causal=6, bias=3, lse=4
-    ),
-    "aten::_scaled_dot_product_cudnn_attention": _AttentionPlaces(
-        heads_first=True, causal=6, bias=3, lse=4
-    ),
-    "aten::_cudnn_attention_forward": _AttentionPlaces(
-        heads_first=True, causal=10, lengths=4, longest=6, bias=3, lse=8
-    ),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _AttentionPlaces(
-        heads_first=True, causal=5, bias=3
-    ),
-    "aten::scaled_dot_product_attention": _AttentionPlaces(heads_first=True, causal=5, bias=3),
-    "aten::_triton_scaled_dot_attention": _AttentionPlaces(heads_first=True),
-    "flash_attn::_flash_attn_forward": _AttentionPlaces(causal=5, window=6, bottom_right=True),
-    "flash_attn::_flash_attn_varlen_forward": _AttentionPlaces(
-        causal=9, window=10, lengths=3, longest=5, bottom_right=True, pages=15
-    ),
-    "_vllm_fa2_C::varlen_fwd": _AttentionPlaces(
-        causal=15, window=16, lengths=4, longest=10, bottom_right=True, pages=8
-    ),
-    "xformers_flash::flash_fwd": _AttentionPlaces(
-        causal=10, window=11, lengths=3, longest=6, bottom_right=True, pages=14, used=5
-    ),
-    "xformers_flash3::flash_fwd": _AttentionPlaces(
-        causal=11, window=17, lengths=3, longest=7, bottom_right=True, pages=15, used=5
-    ),
+    "aten::_flash_attention_forward": _flash(8, 11, 3, 5, pages=15),
+    "aten::_flash_attention_forward_no_dropout_inplace": _flash(9, 12, 4, 6, q=1, pages=16),
+    "aten::_scaled_dot_product_flash_attention": _heads(4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _heads(4, bias=5),
+    "aten::_efficient_attention_forward": _Places(9, 13, 4, 6, bias=3, lse=10),
+    "aten::_scaled_dot_product_efficient_attention": _heads(6, bias=3, lse=4),
+    "aten::_scaled_dot_product_cudnn_attention": _heads(6, bias=3, lse=4),
+    "aten::_cudnn_attention_forward": _heads(10, -1, 4, 6, bias=3, lse=8),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _heads(5, bias=3),
+    "aten::scaled_dot_product_attention": _heads(5, bias=3),
+    "aten::_triton_scaled_dot_attention": _heads(),
+    "flash_attn::_flash_attn_forward": _flash(5, 6),
+    "flash_attn::_flash_attn_varlen_forward": _flash(9, 10, 3, 5, pages=15),
+    "_vllm_fa2_C::varlen_fwd": _flash(15, 16, 4, 10, pages=8),
+    "xformers_flash::flash_fwd": _flash(10, 11, 3, 6, pages=14, used=5),
+    "xformers_flash3::flash_fwd": _flash(11, 17, 3, 7, pages=15, used=5),
     "xformers::efficient_attention_forward_cutlass": _CUTLASS,
     "flash_attn_3::fwd": _FLASH3,
     "_vllm_fa3_C::fwd": _FLASH3,
     "sgl_kernel::fwd": _FLASH3,
-    "aiter::mha_fwd": _AttentionPlaces(causal=5, window=6, bottom_right=True),
-    "aiter::_flash_attn_forward": _AttentionPlaces(causal=5, window=6, bottom_right=True),
-    "aiter::fmha_v3_fwd": _AttentionPlaces(causal=5, window=6, bottom_right=True),
-}  # fmt: skip
+    "aiter::mha_fwd": _flash(5, 6),
+    "aiter::_flash_attn_forward": _flash(5, 6),
+    "aiter::fmha_v3_fwd": _flash(5, 6),
+}
 _BACKWARD: Final = {
-    "aten::_flash_attention_backward": _AttentionPlaces(
-        q=1, causal=11, window=15, lengths=6, longest=8, bottom_right=True, result=4
-    ),
-    "aten::_scaled_dot_product_flash_attention_backward": _AttentionPlaces(
-        q=1, heads_first=True, causal=11, lengths=6, longest=8, result=4
-    ),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _AttentionPlaces(
-        q=1, heads_first=True, causal=7, bias=8, result=4
-    ),
-    "aten::_efficient_attention_backward": _AttentionPlaces(
-        q=1, causal=14, window=18, lengths=6, longest=8, bias=4, result=5
-    ),
-    "aten::_scaled_dot_product_efficient_attention_backward": _AttentionPlaces(
-        q=1, heads_first=True, causal=11, bias=4, result=5
-    ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _AttentionPlaces(
-        q=1, heads_first=True, causal=14, bias=8, result=4
-    ),
-    "aten::_cudnn_attention_backward": _AttentionPlaces(
-        q=1, heads_first=True, causal=14, lengths=9, longest=11, bias=8, result=4
-    ),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _AttentionPlaces(
-        q=1, heads_first=True, causal=13, bias=4, result=6
-    ),
-    "flash_attn::_flash_attn_backward": _AttentionPlaces(
-        q=1, causal=11, window=12, bottom_right=True, result=4
-    ),
-    "flash_attn::_flash_attn_varlen_backward": _AttentionPlaces(
-        q=1, causal=15, window=16, lengths=9, longest=11, bottom_right=True, result=4
-    ),
-    "xformers_flash::flash_bwd": _AttentionPlaces(
-        q=2, causal=13, window=14, lengths=7, longest=9, bottom_right=True, result=5
-    ),
-    "xformers::efficient_attention_backward_cutlass": _AttentionPlaces(
-        q=1, causal=14, window=18, lengths=6, longest=8, bias=4, result=5
-    ),
-    "flash_attn_3::bwd": _AttentionPlaces(
-        q=1, causal=16, window=17, lengths=9, longest=13, bottom_right=True, result=4
-    ),
-}  # fmt: skip
+    "aten::_flash_attention_backward": _flash(11, 15, 6, 8, result=4),
+    "aten::_scaled_dot_product_flash_attention_backward": _heads(11, -1, 6, 8, result=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _heads(7, bias=8, result=4),
+    "aten::_efficient_attention_backward": _Places(14, 18, 6, 8, bias=4, result=5),
+    "aten::_scaled_dot_product_efficient_attention_backward": _heads(11, bias=4, result=5),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _heads(14, bias=8, result=4),
+    "aten::_cudnn_attention_backward": _heads(14, -1, 9, 11, bias=8, result=4),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _heads(13, bias=4, result=6),
+    "flash_attn::_flash_attn_backward": _flash(11, 12, result=4),
+    "flash_attn::_flash_attn_varlen_backward": _flash(15, 16, 9, 11, result=4),
+    "xformers_flash::flash_bwd": _flash(13, 14, 7, 9, q=1, result=5),
+    "xformers::efficient_attention_backward_cutlass": _Places(14, 18, 6, 8, bias=4, result=5),
+    "flash_attn_3::bwd": _flash(16, 17, 9, 13, result=4),
+}
 """The ops, forward and backward, and where their arguments are."""
 
 _EARLIER: Final = {
@@ -186,23 +135,17 @@ _EARLIER: Final = {
         8, bool, replace(_CUTLASS, window=12, lse=8, used=11, longest=-1)
     ),
     "xformers::efficient_attention_backward_cutlass": (
-        7, int, _AttentionPlaces(q=1, causal=14, window=17, lengths=5, longest=7, bias=4, result=10)
+        7, int, _Places(14, 17, 5, 7, bias=4, result=10)
     ),
-    "xformers_flash::flash_bwd": (
-        12,
-        int,
-        _AttentionPlaces(q=1, causal=15, lengths=9, longest=11, bottom_right=True, result=4),
-    ),
-    "xformers_flash3::flash_fwd": (
-        6, int, _AttentionPlaces(causal=10, lengths=3, longest=6, bottom_right=True, used=5)
-    ),
+    "xformers_flash::flash_bwd": (12, int, _flash(15, -1, 9, 11, result=4)),
+    "xformers_flash3::flash_fwd": (6, int, _flash(10, -1, 3, 6, used=5)),
 }  # fmt: skip
 """Versions of before: which input has which type in them, and where the arguments were."""
 
 
-def _places(call: OpCall, table: Mapping[str, _AttentionPlaces]) -> _AttentionPlaces:
+def _places(call: OpCall, table: Mapping[str, _Places]) -> _Places:
     """Return where the arguments of this version of the op are."""
-    at, kind, earlier = _EARLIER.get(call.op, (-1, int, _AttentionPlaces()))
+    at, kind, earlier = _EARLIER.get(call.op, (-1, int, _Places()))
     return earlier if isinstance(value(call, at), kind) else table[call.op]
 
 
@@ -257,7 +200,7 @@ def _up_to(rows: int, columns: int, upper: int) -> int:
     return below(upper + rows) - below(upper)
 
 
-def _sizes(q: Tensor, k: Tensor, v: Tensor, places: _AttentionPlaces) -> _AttentionSizes:
+def _sizes(q: Tensor, k: Tensor, v: Tensor, places: _Places) -> _AttentionSizes:
     shapes = [_batched(item.shape, heads_first=places.heads_first) for item in (q, k, v)]
     (batch, heads, rows, width), (_, _, keys, _), (*_, value_width) = shapes
     return _AttentionSizes(batch, heads, rows, keys, width, value_width)
@@ -279,7 +222,7 @@ class _AttendedPairs:
     assumed: str = ""
 
 
-def _work(call: OpCall, places: _AttentionPlaces, sizes: _AttentionSizes) -> _AttendedPairs:
+def _work(call: OpCall, places: _Places, sizes: _AttentionSizes) -> _AttendedPairs:
     """Return the pairs of a call: sequences of one length, packed ones, or keys in a cache."""
     chunk = value(call, places.chunk)
     if isinstance(chunk, int) and chunk > 0:
@@ -319,7 +262,7 @@ def _dense(
     return _AttendedPairs(needed, min(least, needed), sizes.pairs(), _UNKNOWN_CAUSAL)
 
 
-def _causality(call: OpCall, places: _AttentionPlaces) -> tuple[bool | None, bool]:
+def _causality(call: OpCall, places: _Places) -> tuple[bool | None, bool]:
     """Return whether it is causal (None: not recorded), and whether from the bottom right."""
     if places.causal < 0:
         return False, False
@@ -338,7 +281,7 @@ _MASK_KINDS: Final = {
 """Ops whose mask is 0: none, 1: causal from the top left, 2: from the bottom right."""
 
 
-def _shifted(call: OpCall, places: _AttentionPlaces) -> int:
+def _shifted(call: OpCall, places: _Places) -> int:
     """Return where the causal flag stands in this version of the op's schema."""
     at = places.causal
     if call.op == "aten::_efficient_attention_forward" and isinstance(value(call, 9), bool):
@@ -356,7 +299,7 @@ def _shifted(call: OpCall, places: _AttentionPlaces) -> int:
     return at
 
 
-def _window(call: OpCall, places: _AttentionPlaces) -> tuple[int | None, int | None]:
+def _window(call: OpCall, places: _Places) -> tuple[int | None, int | None]:
     """Return how far a query looks back and ahead; None: without limit."""
     if places.window < 0:
         return None, None
@@ -368,13 +311,13 @@ def _window(call: OpCall, places: _AttentionPlaces) -> tuple[int | None, int | N
     return left, right
 
 
-def _is_packed(call: OpCall, places: _AttentionPlaces) -> bool:
+def _is_packed(call: OpCall, places: _Places) -> bool:
     """Whether sequences of different lengths lie one after another."""
     found = maybe_tensor(call, places.lengths)
     return found is not None and len(found.shape) == 1 and found.shape[0] > 1
 
 
-def _is_cached(call: OpCall, places: _AttentionPlaces) -> bool:
+def _is_cached(call: OpCall, places: _Places) -> bool:
     """Whether keys and values lie in a cache, of which the sequences use a part."""
     paged = maybe_tensor(call, places.pages) is not None
     return (paged and _is_packed(call, places)) or maybe_tensor(call, places.used) is not None
@@ -391,7 +334,7 @@ def has_lengths_of_its_own(call: OpCall) -> bool:
     return _is_packed(call, places) or _is_cached(call, places)
 
 
-def _sequences(call: OpCall, places: _AttentionPlaces, batch: int) -> int:
+def _sequences(call: OpCall, places: _Places, batch: int) -> int:
     """Return how many sequences there are, where they may be packed."""
     return tensor(call, places.lengths).shape[0] - 1 if _is_packed(call, places) else batch
 
@@ -399,7 +342,7 @@ def _sequences(call: OpCall, places: _AttentionPlaces, batch: int) -> int:
 _EVEN: Final = "lengths of the sequences not recorded: one is the longest, the others are even"
 
 
-def _packed(call: OpCall, places: _AttentionPlaces, sizes: _AttentionSizes) -> _AttendedPairs:
+def _packed(call: OpCall, places: _Places, sizes: _AttentionSizes) -> _AttendedPairs:
     """Sequences of different lengths: their total, number and longest are known, not each.
 
     If all are as long as the longest, the count is exact. Where queries and keys have the same
@@ -453,7 +396,7 @@ def _cached(
     return _AttendedPairs(value_, heads * rows, most, _PAGED)
 
 
-def _params(sizes: _AttentionSizes, k: Tensor, places: _AttentionPlaces) -> str:
+def _params(sizes: _AttentionSizes, k: Tensor, places: _Places) -> str:
     kv_heads = _batched(k.shape, heads_first=places.heads_first)[1]
     heads = f"H={sizes.heads}" + (f",Hkv={kv_heads}" if kv_heads != sizes.heads else "")
     width = f"D={sizes.width}"
@@ -521,7 +464,7 @@ def _rows_of(pages: Tensor, rows: int) -> Tensor:
     return fresh((min(rows, numel(slots)), heads, width), pages.dtype)
 
 
-def _lse_place(call: OpCall, places: _AttentionPlaces) -> int:
+def _lse_place(call: OpCall, places: _Places) -> int:
     """Return where the flag for the logarithm stands in this version of the op's schema."""
     if call.op == "aten::_efficient_attention_forward" and isinstance(value(call, 9), bool):
         return 9
@@ -537,11 +480,11 @@ def attention_backward(call: OpCall) -> Cost:
     bytes: all of them, a bias, and one more f32 for each query row.
     """
     places = _places(call, _BACKWARD)
-    q, k, v = (tensor(call, places.q + at) for at in range(3))
+    q, k, v = (tensor(call, places.q + at) for at in range(1, 4))
     sizes = _sizes(q, k, v, places)
     work = _work(call, places, sizes)
     widths = sizes.widths(3, 2)
-    grad, bias = (maybe_tensor(call, at) for at in (places.q - 1, places.bias))
+    grad, bias = (maybe_tensor(call, at) for at in (places.q, places.bias))
     out, row = fresh((*q.shape[:-1], sizes.value_width), q.dtype), fresh(q.shape[:-1], "f32")
     tallied = tally(
         2 * work.value * widths,
@@ -561,7 +504,7 @@ def math_attention(call: OpCall) -> Cost:
     the ops inside.
     """
     q, k, v = (tensor(call, at) for at in range(3))
-    places = _AttentionPlaces(heads_first=True)
+    places = _Places(heads_first=True)
     sizes = _sizes(q, k, v, places)
     out = fresh((*q.shape[:-1], sizes.value_width), q.dtype)
     return tally(

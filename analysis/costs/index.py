@@ -25,6 +25,7 @@ from pyprof2.analysis.costs.operands import (
     numel,
     refuse,
     scalars_recorded,
+    spanning,
     tally,
     tensor,
     typed,
@@ -249,8 +250,7 @@ def scatter(call: OpCall) -> Cost:
     one = 1 if name.startswith(("scatter", "put")) else count // max(numel(index_.shape), 1)
     few = min(count, numel(x.shape))
     # Out of place more places are less to read: the fewest are not always the lower bound.
-    sizes = [size for places in (one, few, count) if (size := made(places).bytes) is not None]
-    return bounded(made(few), AS_FEW, traffic=(min(sizes, default=None), max(sizes, default=None)))
+    return spanning(made(few), made(one), made(count), assumed=AS_FEW)
 
 
 def _filled(call: OpCall, x: Tensor, index_: Tensor) -> int:
@@ -298,7 +298,7 @@ def nonzero(call: OpCall, evidence: Evidence) -> Cost:
         tally(counted(x), read=[x], written=[fresh(shape, "i64")], params=count_text(x))
         for shape in shapes
     )
-    return bounded(least, "how many is data: taken as none", traffic=(least.bytes, most.bytes))
+    return spanning(least, most, assumed="how many is data: taken as none")
 
 
 @cost_with_evidence("aten::masked_select", category="index")
@@ -314,9 +314,7 @@ def masked_select(call: OpCall, evidence: Evidence) -> Cost:
     cost = tally(0, read=[picked, mask], written=[picked], params=count_text(x))
     if known:
         return cost
-    least = tally(0, read=[mask])
-    note = "how many is data: taken as all"
-    return bounded(cost, note, traffic=(least.bytes, cost.bytes))
+    return spanning(cost, tally(0, read=[mask]), assumed="how many is data: taken as all")
 
 
 @cost_of("aten::masked_scatter", "aten::masked_scatter_", category="index")
@@ -331,7 +329,7 @@ def masked_scatter(call: OpCall) -> Cost:
     cost = tally(0, read=[mask, used], written=[x], params=count_text(x))
     least = tally(0, read=[mask])
     more = tally(0, read=[mask, used, x], written=[x])
-    return bounded(cost, "how many is data: taken as all", traffic=(least.bytes, more.bytes))
+    return spanning(cost, least, more, assumed="how many is data: taken as all")
 
 
 @cost_of("aten::one_hot", category="index")

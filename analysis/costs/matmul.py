@@ -32,6 +32,7 @@ from pyprof2.analysis.costs.operands import (
     refuse,
     scalars_recorded,
     size,
+    spanning,
     tally,
     tensor,
     tensors,
@@ -358,9 +359,8 @@ def _with_out_dtype(a: Tensor, b: Tensor, *more: Tensor | None, out: str | None)
     """As `product`, where the result's type may be unknown: bf16, at most 4 bytes each."""
     if out is not None:
         return product(a, b, *more, out_dtype=out)
-    least, most = (product(a, b, *more, out_dtype=dtype).bytes for dtype in ("i8", "f32"))
-    likely = product(a, b, *more, out_dtype="bf16")
-    return bounded(likely, _MATMUL_OUT, traffic=(least, most))
+    likely, *others = (product(a, b, *more, out_dtype=each) for each in ("bf16", "i8", "f32"))
+    return spanning(likely, *others, assumed=_MATMUL_OUT)
 
 
 @cost_of("aten::_scaled_mm", category="matmul")

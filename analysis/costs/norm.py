@@ -22,6 +22,7 @@ from pyprof2.analysis.costs.operands import (
     maybe_tensor,
     numel,
     refuse,
+    spanning,
     tally,
     tensor,
 )
@@ -311,10 +312,7 @@ def _group_norm(call: OpCall, x: Tensor, groups: int | None, weight_at: int) -> 
         )
         for count in choices
     ]
-    if len(costs) == 1:
-        return costs[0]
-    note = "the number of groups is not recorded: taken as one"
-    return bounded(costs[0], note, traffic=(costs[0].bytes, costs[1].bytes))
+    return spanning(*costs, assumed="the number of groups is not recorded: taken as one")
 
 
 @cost_of("aten::native_group_norm_backward", category="norm")

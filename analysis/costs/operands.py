@@ -229,6 +229,13 @@ def bounded(
     return replace(cost, assumed="; ".join(notes), note="" if is_exact else note)
 
 
+def spanning(cost: Cost, *others: Cost, assumed: str) -> Cost:
+    """Return `cost` with the least and the most bytes of it and of others as bounds, if any."""
+    sizes = [each.bytes for each in (cost, *others) if each.bytes is not None]
+    traffic = (min(sizes, default=None), max(sizes, default=None))
+    return bounded(cost, assumed, traffic=traffic) if others else cost
+
+
 def with_more(cost: Cost, read: list[Tensor | None], written: list[Tensor]) -> Cost:
     """Return the cost with more tensors read and written, in the bounds too."""
     more, out = total(read), total(written)
@@ -269,11 +276,8 @@ def over_dtypes(
     least, likely, most = among
     if all(item.dtype is not None for item in listed):
         return make(likely)
-    return bounded(
-        make(likely),
-        f"element type of the list not recorded: taken as {likely}",
-        traffic=(make(least).bytes, make(most).bytes),
-    )
+    words = f"element type of the list not recorded: taken as {likely}"
+    return spanning(make(likely), make(least), make(most), assumed=words)
 
 
 def typed(items: Iterable[Tensor], dtype: str) -> tuple[Tensor, ...]:

@@ -23,6 +23,7 @@ from pyprof2.analysis.costs.operands import (
     numel,
     refuse,
     result,
+    spanning,
     tally,
     tensor,
     value,
@@ -191,10 +192,8 @@ def adaptive_pool(call: OpCall, evidence: Evidence) -> Cost:
         )
         for out in shapes
     ]
-    if len(costs) == 1:
-        return costs[0]
-    note = "the size of the result is not recorded: taken as one element each"
-    return bounded(costs[0], note, traffic=(costs[0].bytes, costs[1].bytes))
+    words = "the size of the result is not recorded: taken as one element each"
+    return spanning(*costs, assumed=words)
 
 
 @cost_of("aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward",

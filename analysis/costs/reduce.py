@@ -27,6 +27,7 @@ from pyprof2.analysis.costs.operands import (
     refuse,
     result,
     scalars_recorded,
+    spanning,
     tally,
     tensor,
     value,
@@ -185,9 +186,7 @@ def extreme(call: OpCall, evidence: Evidence) -> Cost:
         )
         for out in shapes
     ]
-    if len(costs) == 1:
-        return costs[0]
-    return bounded(costs[0], _UNKNOWN_DIMS, traffic=(costs[0].bytes, costs[1].bytes))
+    return spanning(*costs, assumed=_UNKNOWN_DIMS)
 
 
 @cost_of("aten::equal", category="reduce")

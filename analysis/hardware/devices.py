@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
@@ -259,8 +259,7 @@ def device_named(text: str) -> Device:
     if len(found) == 1:
         return found[0]
     if found:
-        msg = f"{text!r}: which of {', '.join(device.name for device in found)}? Name one"
-        raise UsageError(msg)
+        refuse(f"{text!r}: which of {', '.join(device.name for device in found)}? Name one")
     near = difflib.get_close_matches(text.upper(), [each.name for each in DEVICES], cutoff=0.5)
     hint = f"near are {', '.join(near)}" if near else "docs/devices.rst lists those that are known"
     msg = f"{text!r}: no such device; {hint}; --device FILE describes others"
@@ -287,8 +286,7 @@ def capacity_bytes(text: str) -> int:
     if len(sizes) == 1:
         return round(sizes.pop() * _GIB)
     if not found:
-        msg = f"{text!r}: no device of known memory; give its size, as in --memory 80GB"
-        raise UsageError(msg)
+        refuse(f"{text!r}: no device of known memory; give its size, as in --memory 80GB")
     there = ", ".join(f"{device.name} {card:g}" for device, card, _ in found if card)
     msg = f"{text!r}: which of {there}? Name one, or give the size, as in --memory 80GB"
     raise UsageError(msg)
@@ -364,6 +362,5 @@ def load_device(path: Path) -> Device:
         raise UsageError(msg) from error
     unknown = sorted({*content.vector_tflops, *content.matrix_tflops} - _KINDS)
     if unknown:
-        msg = f"{path}: no such dtype: {', '.join(unknown)}; use {', '.join(sorted(_KINDS))}"
-        raise UsageError(msg)
+        refuse(f"{path}: no such dtype: {', '.join(unknown)}; use {', '.join(sorted(_KINDS))}")
     return content.device(str(path))

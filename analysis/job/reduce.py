@@ -14,7 +14,7 @@ from pyprof2.analysis.job.instances import COLUMNS, Recordings, match_members
 from pyprof2.analysis.job.waits import with_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.clocks import Clock
@@ -49,15 +49,22 @@ class Reduced(NamedTuple):
         return lambda time: clock.aligned(time + shift)
 
 
-def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = False) -> Reduced:
+def reduce_job(
+    members: pd.DataFrame,
+    trace: pd.DataFrame,
+    sessions: Collection[str] = (),
+    *,
+    one_clock: bool = False,
+) -> Reduced:
     """Match the members of all ranks, and find clocks and waits.
 
     Args:
         members: the columns `MEMBERS` of all ranks, on the ranks' own clocks.
         trace: the columns `TRACE`.
+        sessions: the profilers whose files are sessions of several processes, on one clock.
         one_clock: whether the user says that the ranks share a clock.
     """
-    machine = machines(trace, one_clock=one_clock)
+    machine = machines(trace, sessions, one_clock=one_clock)
     shared = None not in machine.values() and len(set(machine.values())) == 1
     job = Recordings(shared or len(machine) == 1, ranks_of_other_job(trace))
     based = members.reset_index(drop=True)
@@ -77,13 +84,14 @@ def reduce_job(members: pd.DataFrame, trace: pd.DataFrame, *, one_clock: bool = 
     return Reduced(found.assign(**own), clocks, job.one_clock, shifts)
 
 
-def machines(trace: pd.DataFrame, *, one_clock: bool) -> dict[int, object]:
+def machines(
+    trace: pd.DataFrame, sessions: Collection[str], *, one_clock: bool
+) -> dict[int, object]:
     """Return by rank a value that is equal for one clock: a session, or a host; None: unknown."""
     found: dict[int, object] = {}
     for row in trace.drop_duplicates("rank").to_dict("records"):
         host = row["host"] if isinstance(row["host"], str) else None
-        is_session = row["profiler"] == "nsight"
-        name = row["source"] if is_session and host is None else host
+        name = row["source"] if row["profiler"] in sessions and host is None else host
         found[int(row["rank"])] = "said" if one_clock else name
     return found
 

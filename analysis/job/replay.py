@@ -114,7 +114,7 @@ def replay(
     lags = graph.lag if lag is None else lag
     if without is not None:
         lags = np.where(kept_edges(graph, without), lags, _NEVER)
-    kind = np.result_type(graph.duration, graph.base, graph.lag)
+    kind = np.result_type(durations, graph.base, lags)
     columns = (graph.order, graph.first, graph.source, lags, durations)
     # A recurrence, in which each start needs the ends before it: it has no form by columns.
     if kind == np.int64:

@@ -14,7 +14,7 @@ from pyprof2.analysis.memory.curves import START
 from pyprof2.analysis.memory.live import ROW_COLUMNS
 from pyprof2.analysis.memory.retained import checkpoints, retained
 from pyprof2.analysis.memory.tags import tag_notes, tagged, weights_of
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.tables import WEIGHTS, Column, text, whole
 
 if TYPE_CHECKING:
@@ -228,8 +228,7 @@ def moment_of(curve: MemoryCurve, at: str) -> int | None:
     if at == "oom":
         return curve.failures[-1]["moment"] if curve.failures else None
     if at != "backward":
-        msg = f"no moment {at!r}; there are {', '.join(MOMENTS)}"
-        raise UsageError(msg)
+        refuse(f"no moment {at!r}; there are {', '.join(MOMENTS)}")
     phase, step = live.phases_and_steps(curve)
     starts = _first_rows(phase == categories.PHASES.index("backward"), step)
     if not len(starts):

@@ -14,7 +14,7 @@ from pyprof2.analysis.serving.models import Between, KindCost, LanguageModel, ad
 from pyprof2.analysis.serving.quantisation import DENSE_BITS, DENSE_TYPE
 from pyprof2.analysis.serving.steps import INPUT as STEPS_INPUT
 from pyprof2.analysis.serving.steps import OUTSIDE, StepsWork, work_of_steps
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
@@ -137,12 +137,10 @@ def check_model(model: LanguageModel, recorded: facts.Facts) -> list[str]:
     layers = recorded.get(facts.LAYERS, set())
     if len(layers) != 1:
         words = f"attention in its steps: {facts.listed(layers)} times" if layers else "none named"
-        msg = f"the recording does not say how many layers the model has ({words})"
-        raise UsageError(msg)
+        refuse(f"the recording does not say how many layers the model has ({words})")
     expected = facts.expected_of(model)
     if wrong := facts.contradictions(recorded, expected):
-        msg = f"the configuration is of another model: {'; '.join(wrong)}"
-        raise UsageError(msg)
+        refuse(f"the configuration is of another model: {'; '.join(wrong)}")
     return [f"{name} {facts.listed(recorded[name])}" for name in expected if name in recorded]
 
 

@@ -29,6 +29,7 @@ from pyprof2.analysis.serving.quantisation import (
     Quantisation,
     WrongConfigError,
     quantisation_of,
+    refuse,
 )
 from pyprof2.errors import UsageError
 
@@ -297,12 +298,10 @@ def _read(path: Path) -> Any:
 
 def _model_of(config: Any, beside: Any, shards: int) -> LanguageModel:
     if not isinstance(config, dict) or not isinstance(beside, dict | None):
-        msg = "no object with the keys of a configuration"
-        raise WrongConfigError(msg)
+        refuse("no object with the keys of a configuration")
     name = next(iter(config.get("architectures") or ["none named"]), "none named")
     if name not in ARCHITECTURES:
-        msg = f"architecture {name}: not checked; there is {', '.join(ARCHITECTURES)}"
-        raise WrongConfigError(msg)
+        refuse(f"architecture {name}: not checked; there is {', '.join(ARCHITECTURES)}")
     config |= config.get("text_config") or {}
     wrong = [key for key in config if key in _REFUSED or key.startswith(_REFUSED_BEGINNINGS)]
     wrong += [key for key in _ONE_IN_EACH_LAYER if config.get(key, 1) != 1]
@@ -310,8 +309,7 @@ def _model_of(config: Any, beside: Any, shards: int) -> LanguageModel:
     if set(config.get("attn_type_list") or [1]) != {1}:
         wrong.append("attn_type_list")
     if wrong:
-        msg = f"{', '.join(sorted(wrong))}: layers unlike those of {name} as checked"
-        raise WrongConfigError(msg)
+        refuse(f"{', '.join(sorted(wrong))}: layers unlike those of {name} as checked")
     layers, hidden, vocab = (
         _number(config, key) for key in ("num_hidden_layers", "hidden_size", "vocab_size")
     )
@@ -319,8 +317,7 @@ def _model_of(config: Any, beside: Any, shards: int) -> LanguageModel:
     experts = _number(config, ("num_local_experts", "num_experts", "n_routed_experts"), 0)
     dense = _number(config, "first_k_dense_replace", 0) if experts else layers
     if dense > layers:
-        msg = f"first_k_dense_replace: {dense} of {layers} layers"
-        raise WrongConfigError(msg)
+        refuse(f"first_k_dense_replace: {dense} of {layers} layers")
     form, all_layers = quantisation_of(config, beside), range(layers)
     mlp = _number(config, "intermediate_size") if dense else 0
     mlp = _shared(mlp, shards, "intermediate_size")
@@ -397,20 +394,17 @@ def _number(
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
-            msg = f"{key}: {value!r} is no size"
-            raise WrongConfigError(msg)
+            refuse(f"{key}: {value!r} is no size")
         return value
     if default is None:
-        msg = f"{names[0]} is missing"
-        raise WrongConfigError(msg)
+        refuse(f"{names[0]} is missing")
     return default
 
 
 def _shared(count: int, shards: int, what: str) -> int:
     """Return the part of one rank."""
     if count % shards:
-        msg = f"{what}: {count} cannot be divided among {shards} ranks"
-        raise WrongConfigError(msg)
+        refuse(f"{what}: {count} cannot be divided among {shards} ranks")
     return count // shards
 
 
@@ -420,11 +414,9 @@ def _windows(config: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
     if not window or config.get("use_sliding_window") is False:
         return (None,) * layers
     if config.get("use_sliding_window") and not config.get("layer_types"):
-        msg = "use_sliding_window: which layers have a window is not listed in layer_types"
-        raise WrongConfigError(msg)
+        refuse("use_sliding_window: which layers have a window is not listed in layer_types")
     kinds = config.get("layer_types") or ["sliding_attention"] * layers
     known = {"sliding_attention": int(window), "full_attention": None}
     if len(kinds) != layers or not set(kinds) <= known.keys():
-        msg = "layer_types: not sliding_attention or full_attention of each layer"
-        raise WrongConfigError(msg)
+        refuse("layer_types: not sliding_attention or full_attention of each layer")
     return tuple(known[kind] for kind in kinds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +26,15 @@ _IGNORED: Final = (
 
 class WrongConfigError(Exception):
     """Why a configuration is not taken."""
+
+
+def refuse(why: str) -> NoReturn:
+    """Refuse a configuration.
+
+    Raises:
+        WrongConfigError: always.
+    """
+    raise WrongConfigError(why)
 
 
 class Quantisation(NamedTuple):
@@ -120,8 +129,7 @@ def _of_groups(how: Mapping[str, Any]) -> tuple[float, str]:
     """Return bits and type where groups of modules have schemes: of one that has all of them."""
     groups = list((how.get("config_groups") or {}).values())
     if len(groups) != 1 or groups[0].get("targets") != ["Linear"]:
-        msg = "quantization_config: config_groups are not one for all modules"
-        raise WrongConfigError(msg)
+        refuse("quantization_config: config_groups are not one for all modules")
     weights, inputs = groups[0].get("weights") or {}, groups[0].get("input_activations")
     bits, is_float = _whole(weights, "num_bits"), weights.get("type") == "float"
     of_type = {8: "f8" if is_float else "i8", 4: "f4" if is_float else DENSE_TYPE}
@@ -139,16 +147,14 @@ def _of_block(block: Any) -> float:
         return 0
     sizes = [each for each in block if isinstance(each, int) and each > 0]
     if len(sizes) != 2:
-        msg = f"quantization_config: {block!r} is no block"
-        raise WrongConfigError(msg)
+        refuse(f"quantization_config: {block!r} is no block")
     return 32 / (sizes[0] * sizes[1])
 
 
 def _whole(values: Mapping[str, Any], key: str) -> int:
     value = values.get(key)
     if not isinstance(value, int) or not 0 < value <= 1 << 16:
-        msg = f"quantization_config: {key} {value!r} is no size"
-        raise WrongConfigError(msg)
+        refuse(f"quantization_config: {key} {value!r} is no size")
     return value
 
 

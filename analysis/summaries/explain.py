@@ -23,7 +23,7 @@ from pyprof2.analysis.hardware.verdict import examine, examine_ops
 from pyprof2.analysis.linking.user_ranges import BORROWED
 from pyprof2.analysis.summaries.explained_rows import ESTIMATE, LAUNCH, Explained, Reference
 from pyprof2.analysis.summaries.rows import are_helpers, op_calls
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -114,8 +114,7 @@ def parse_reference(text: str) -> Reference:
     """
     found = _REFERENCE.fullmatch(text)
     if found is None:
-        msg = f"{text!r}: no reference; give kernel:N or op:N, the row's kernel_id or op_id"
-        raise UsageError(msg)
+        refuse(f"{text!r}: no reference; give kernel:N or op:N, the row's kernel_id or op_id")
     return Reference(found[1], int(found[2]))
 
 

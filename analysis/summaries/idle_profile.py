@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyprof2.analysis.axes import check_known_once
 from pyprof2.analysis.chunked import RunningCodes
 from pyprof2.columns import int_array, text_array
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.recording import int_column
 from pyprof2.tables import IDLE, TEXT, Column
 
@@ -60,8 +60,7 @@ def select_rank(
     ranks = sorted(set(windows["rank"].tolist()))
     if rank not in ranks:
         there = ", ".join(map(str, ranks))
-        msg = f"rank {rank}: no device of such a rank was recorded; ranks with one: {there}"
-        raise UsageError(msg)
+        refuse(f"rank {rank}: no device of such a rank was recorded; ranks with one: {there}")
     return idle[idle["rank"] == rank], windows[windows["rank"] == rank]
 
 

@@ -25,7 +25,7 @@ from pyprof2.analysis.time.line_tree import (
 )
 from pyprof2.analysis.time.step_times import TimedStep, outlier_steps, timed_steps
 from pyprof2.columns import sum_at
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.tables import Column, real, whole
 
 if TYPE_CHECKING:
@@ -178,8 +178,7 @@ def _of_rank(rows: pd.DataFrame, rank: int | None) -> pd.DataFrame:
         return rows
     ranks = sorted(set(rows["rank"].tolist()))
     if rank not in ranks:
-        msg = f"rank {rank}: no such rank; there is {', '.join(map(str, ranks)) or 'none'}"
-        raise UsageError(msg)
+        refuse(f"rank {rank}: no such rank; there is {', '.join(map(str, ranks)) or 'none'}")
     return rows[rows["rank"] == rank]
 
 
@@ -188,11 +187,9 @@ def _ledger(rows: pd.DataFrame, asked: str | None) -> str:
     if asked is None:
         return "device" if "device" in there else "host"
     if asked not in LEDGERS:
-        msg = f"no ledger {asked!r}; there are {' and '.join(LEDGERS)}"
-        raise UsageError(msg)
+        refuse(f"no ledger {asked!r}; there are {' and '.join(LEDGERS)}")
     if asked == "device" and asked not in there:
-        msg = "--ledger device: no work of a device was recorded; use --ledger host"
-        raise UsageError(msg)
+        refuse("--ledger device: no work of a device was recorded; use --ledger host")
     return asked
 
 
@@ -208,8 +205,7 @@ def _of_steps(
             first, last = asked
             wanted = f"{first}" if first == last else f"{first}:{last}"
             there = f"there are {numbers[0]} to {numbers[-1]}" if numbers else "there is none"
-            msg = f"--step {wanted}: no such step; {there}"
-            raise UsageError(msg)
+            refuse(f"--step {wanted}: no such step; {there}")
         return found, []
     # The first step of each rank, if it is an outlier of enough.
     windows = timed_steps(steps)
@@ -254,8 +250,7 @@ def _is_within(layers: Sequence[str], path: str) -> set[str]:
     }
     if not found:
         near = difflib.get_close_matches(path, layers, 3, 0)
-        msg = f"--within {path}: no module has this path; nearest: {', '.join(near) or 'none'}"
-        raise UsageError(msg)
+        refuse(f"--within {path}: no module has this path; nearest: {', '.join(near) or 'none'}")
     return found
 
 

@@ -35,7 +35,7 @@ from pyprof2.analysis.summaries.profile_columns import (
 )
 from pyprof2.analysis.summaries.sets import Sets, joined, picked
 from pyprof2.columns import as_pandas, combine_keys, distinct, sorted_distinct
-from pyprof2.errors import TableError, UsageError
+from pyprof2.errors import TableError, refuse
 from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
     if step is not None:
         first, last = step
         if first > last:
-            msg = f"step {first}:{last}: the first step comes after the last; swap them"
-            raise UsageError(msg)
+            refuse(f"step {first}:{last}: the first step comes after the last; swap them")
         keep &= key("step").where(lambda each: first <= each <= last)
     for name, pattern in {"layer": layer, "op": op, "kernel": kernel, "range": range}.items():
         if pattern is not None:

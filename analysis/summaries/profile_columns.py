@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.axes import OWNED, SEPARATOR, check_known_once, shared_text, split_owners
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.tables import Column, real, whole
 
 if TYPE_CHECKING:
@@ -227,12 +227,11 @@ def check_selects_calls(selection: Mapping[str, Any], *, modules: bool = False) 
     given = {name for name, value in selection.items() if value is not None} - {*known, "copies"}
     given |= set() if selection.get("copies", True) else {"no-copies"}
     if given:
-        msg = (
+        refuse(
             f"{', '.join(f'--{name}' for name in sorted(given))} selects kernels, and a column "
             f"that is asked for is of calls of {'modules' if modules else 'ops'}: leave one of "
             "them out"
         )
-        raise UsageError(msg)
 
 
 def columns_of(selection: Mapping[str, Any]) -> set[str]:
@@ -275,18 +274,14 @@ def check_axes(by: Sequence[str], depth: int | None = None, *, fold_numbers: boo
             sense.
     """
     if not by:
-        msg = f"no axis to sum along; choose from {', '.join(AXES)}"
-        raise UsageError(msg)
+        refuse(f"no axis to sum along; choose from {', '.join(AXES)}")
     check_known_once(by, AXES, "to sum along")
     if depth is not None and not PATHS.keys() & set(by):
-        msg = "a depth cuts the paths of layers and ranges; add axis layer or range"
-        raise UsageError(msg)
+        refuse("a depth cuts the paths of layers and ranges; add axis layer or range")
     if depth is not None and depth < 1:
-        msg = f"depth {depth} leaves nothing of a path; give 1 or more"
-        raise UsageError(msg)
+        refuse(f"depth {depth} leaves nothing of a path; give 1 or more")
     if fold_numbers and not PATHS.keys() & set(by):
-        msg = "numbers are folded in the names of layers and ranges; add axis layer or range"
-        raise UsageError(msg)
+        refuse("numbers are folded in the names of layers and ranges; add axis layer or range")
 
 
 def key_name(column: str, depth: int | None, fold_numbers: bool, name: str) -> str:  # noqa: FBT001

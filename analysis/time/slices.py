@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -12,6 +12,7 @@ FINEST: Final = 1 << 20
 """Into how many units a window is divided: what is shorter than one of these may be merged."""
 _FEWER: Final = 8
 """How many units for each slice that is allowed, where there are too many of them."""
+_ROWS: Final = 1 << 16
 
 
 class Bounds:
@@ -124,28 +125,52 @@ def merge_short(
         busy: how much of each is busy, in ns; None: all that is in the window.
     """
     begin, finish = window
-    rows = np.flatnonzero((start < finish) & (end > begin))
-    if (np.diff(track[rows]) | (np.diff(start[rows]) < 0)).any():
-        rows = rows[np.lexsort((start[rows], track[rows]))]
-    of, first, last = track[rows], np.maximum(start[rows], begin), np.minimum(end[rows], finish)
-    if not len(rows):
-        return MergedSlices(*(rows for _ in MergedSlices._fields))
-    length, units = last - first, FINEST
-    begins = _begins(of, first - begin, length, max(1, (finish - begin) // units))
+    place = np.flatnonzero((start < finish) & (end > begin))
+    if not len(place):
+        return MergedSlices(*(place for _ in MergedSlices._fields))
+    rows: Any = place
+    if ((track[1:] != track[:-1]) | (start[1:] < start[:-1])).any():
+        rows = place = place[np.lexsort((start[place], track[place]))]
+    elif len(place) == place[-1] + 1 - place[0]:  # columns of millions of rows are not copied
+        rows = slice(place[0], place[-1] + 1)
+    track, start, end = track[rows], start[rows], end[rows]
+    length, units = np.minimum(end, finish), FINEST
+    length -= np.maximum(start, begin)
+    begins = _begins(track, start, length, begin, max(1, (finish - begin) // units))
     while begins.sum() > most and units > 1:
         units = min(units // 2, _FEWER * most)
-        begins = _begins(of, first - begin, length, max(1, -(-(finish - begin) // units)))
-    at, group = np.flatnonzero(begins), np.cumsum(begins) - 1
-    longest = np.flatnonzero(length == np.maximum.reduceat(length, at)[group])
-    longest = longest[np.diff(group[longest], prepend=-1) > 0]  # of equals the first
-    own = np.add.reduceat(length if busy is None else busy[rows], at)
-    ends, count = np.maximum.reduceat(last, at), np.diff(np.r_[at, len(rows)])
-    return MergedSlices(of[at], first[at], ends, rows[longest], count, own)
+        begins = _begins(track, start, length, begin, max(1, -(-(finish - begin) // units)))
+    at = np.flatnonzero(begins)
+    longest = greatest_of_runs(length, at)
+    return MergedSlices(
+        track[at],
+        np.maximum(start[at], begin),
+        np.minimum(np.maximum.reduceat(end, at), finish),
+        place[longest],
+        np.diff(np.r_[at, len(length)]),
+        np.add.reduceat(length if busy is None else busy[rows], at),
+    )
 
 
-def _begins(track: Int, start: Int, length: Int, size: int) -> Bool:
-    """Return which activities are not merged with the one before; times count from the window's."""
-    unit, apart = start // size, length >= size
-    same = (track[1:] == track[:-1]) & (unit[1:] == unit[:-1]) & ~apart[1:] & ~apart[:-1]
-    found: Bool = np.r_[True, ~same]
+def greatest_of_runs(values: Int, at: Int) -> Int:
+    """Return where the greatest value of each run is, of equal ones the first.
+
+    Args:
+        values: one run after another.
+        at: where each begins.
+    """
+    greatest = np.repeat(np.maximum.reduceat(values, at), np.diff(np.r_[at, len(values)]))
+    found = np.flatnonzero(values == greatest)
+    return found[np.diff(np.searchsorted(at, found, "right"), prepend=0) > 0]
+
+
+def _begins(track: Int, start: Int, length: Int, begin: int, size: int) -> Bool:
+    """Return which activities are not merged with the one before, some rows at a time."""
+    found = np.ones(len(track), bool)
+    for at in range(0, len(track), _ROWS):
+        rows = slice(at, at + _ROWS + 1)
+        of, apart = track[rows], length[rows] >= size
+        unit = np.maximum(start[rows] - begin, 0) // size
+        same = (of[1:] == of[:-1]) & (unit[1:] == unit[:-1]) & ~apart[1:] & ~apart[:-1]
+        found[at + 1 : at + 1 + len(same)] = ~same
     return found

@@ -7,31 +7,35 @@ Without a device a window is time in ops, and the rest.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.chunked import ENDLESS, chunks_of, in_time_order
 from pyprof2.analysis.intervals import time_within
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.analysis.time.step_windows import StepWindows
 from pyprof2.analysis.time.steps import (
     COMM,
     COMPUTE,
     COPY,
     DeviceWork,
-    WindowSlices,
+    TimesInWindows,
     device_columns,
 )
-from pyprof2.columns import combine_keys, sum_at
+from pyprof2.columns import combine_keys, groups_of, sum_at
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     import pyarrow as pa
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.time.step_windows import StepWindows
+    from pyprof2.analysis.time.steps import WindowSlices
 
 INPUT: Final = {
     "kernels": ("device", "start_ns", "dur_ns", "category", "tensor_core"),
@@ -61,99 +65,104 @@ HOST_PARTS: Final = {
 }
 """The parts, which add up to a window."""
 
-_COLUMNS: Final = ("device", "window", "part", "time_ns")
+_MATRIX: Final = 3
+"""The kind of work that computes on matrix units."""
 
 
 def step_parts(
-    kernels: pa.Table, copies: pa.Table, idle: pa.Table, windows: StepWindows
-) -> pd.DataFrame:
-    """Return the parts of the windows of a rank's steps, for each device.
+    tables: Mapping[str, ChunkedTable], windows: StepWindows
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the parts of the windows of a rank's steps, and those of all that was recorded.
+
+    These add up to what was recorded: idle time ends with it, and so does work.
 
     Args:
-        kernels: columns `INPUT` of the canonical table.
-        copies: the same.
-        idle: the same; its rows are cut at the windows.
+        tables: columns `INPUT` of the canonical tables; rows of `idle` are cut at the windows.
         windows: of the rank's steps.
 
     Returns:
-        `device` (`NEVER`: without a number), `window` (its place in `windows`), `part` (one of
-        `BUSY`, or `IDLE` and a cause), `time_ns`: more than 0.
+        For each device `device` (`NEVER`: without a number), `window` (its place in `windows`),
+        `part` (one of `BUSY`, or `IDLE` and a cause), `time_ns`: more than 0; and the same
+        without `window`.
     """
-    if not len(windows.step):
-        return pd.DataFrame(columns=list(_COLUMNS))
-    parts = [*_busy(kernels, copies, windows), _idle(idle, windows)]
-    whole = pd.concat(parts, ignore_index=True)
-    return whole[whole["time_ns"] > 0].reset_index(drop=True)
+    # Every other window is a step: what is recorded before, between and after them counts too.
+    edges = np.stack((windows.start, windows.end), axis=1).ravel()
+    start, end = np.r_[-ENDLESS, edges], np.r_[edges, ENDLESS - 1]
+    times = _busy(tables, start, end) | _idle(tables["idle"], start)
+    whole = {key: time.sum(keepdims=True) for key, time in times.items()}
+    of_steps = {key: time[1::2] for key, time in times.items()}
+    return _frame(of_steps, len(windows.step)), _frame(whole, 1).drop(columns="window")
 
 
-def recorded_parts(kernels: pa.Table, copies: pa.Table, idle: pa.Table) -> pd.DataFrame:
-    """Return the parts of all that was recorded of a rank, for each device.
+class _Busy(TimesInWindows):
+    """Adds up the parts in which a device works."""
 
-    They add up to its window: idle time ends with the recording, and so does work.
-
-    Args:
-        kernels: columns `INPUT` of the canonical table.
-        copies: the same.
-        idle: the same.
-
-    Returns:
-        `device`, `part`, `time_ns`, as in `step_parts`.
-    """
-    rows = ((kernels, "dur_ns"), (copies, "dur_ns"), (idle, "time_ns"))
-    times = [(int_column(t, "start_ns", 0), int_column(t, length, 0)) for t, length in rows]
-    start, length = (np.concatenate(column) for column in zip(*times, strict=True))
-    if not len(start):
-        return pd.DataFrame(columns=["device", "part", "time_ns"])
-    first, last = int(start.min()), int((start + np.maximum(0, length)).max())
-    # Between two recordings there is neither work nor idle time: one window holds them all.
-    whole = StepWindows(*(np.array([each], np.int64) for each in (0, first, last)))
-    return step_parts(kernels, copies, idle, whole).drop(columns="window")
-
-
-def _busy(kernels: pa.Table, copies: pa.Table, windows: StepWindows) -> Iterator[pd.DataFrame]:
-    device, start, end, kind = device_columns(kernels, copies)
-    on_matrix = np.r_[has_text(kernels, "tensor_core", ("yes",)), np.zeros(copies.num_rows, bool)]
-    unknown = np.full(len(start), np.nan)
-    for each in np.unique(device).tolist():
-        own = device == each
-        work = DeviceWork(*(column[own] for column in (start, end, kind, unknown, unknown)))
-        slices = WindowSlices(work, windows.start, windows.end)
-        compute, comm, copy = (slices.runs(work.kind == k) for k in (COMPUTE, COMM, COPY))
-        matrix = slices.runs(on_matrix[own] & (work.kind == COMPUTE))
+    def _add(self, slices: WindowSlices, work: DeviceWork) -> None:
+        kinds = (COMPUTE, COMM, COPY, _MATRIX)
+        other, comm, copy, matrix = (slices.runs(work.kind == k, f"kind {k}") for k in kinds)
+        compute = other | matrix
         states = (
             matrix, compute & ~matrix, comm & ~compute & ~copy, comm & ~compute & copy,
             copy & ~compute & ~comm,
         )  # fmt: skip
-        for name, state in zip(BUSY, states, strict=True):
-            yield _frame(each, np.arange(len(windows.step)), name, slices.time(state))
+        for time, state in zip(self.times.values(), states, strict=True):
+            np.add(time, slices.time(state), out=time)
 
 
-def _idle(idle: pa.Table, windows: StepWindows) -> pd.DataFrame:
-    """Return the idle time of each window by cause."""
-    device, start, time = (
-        int_column(idle, name, missing)
-        for name, missing in (("device", NEVER), ("start_ns", 0), ("time_ns", 0))
-    )
-    code, causes = code_column(idle, "cause")
-    window = np.searchsorted(windows.start, start, "right") - 1
-    inside = (window >= 0) & (start < np.r_[windows.end, NEVER][window])
-    rows = np.flatnonzero(inside & (code >= 0))
-    # Causes are grouped by number, not by name: with a million kernels they are millions.
-    by_name = np.argsort(np.argsort(np.array(causes, str), kind="stable"), kind="stable")
-    cause = by_name[code[rows]]
-    key = combine_keys(device[rows], window[rows], cause)
-    _, first, group = np.unique(key, return_index=True, return_inverse=True)
-    sums = sum_at(group, time[rows], len(first))
-    names = np.array([f"{IDLE}{name}" for name in sorted(causes)], object)[cause[first]]
-    return _frame(device[rows][first], window[rows][first], names, sums)
+def _busy(tables: Mapping[str, ChunkedTable], start: Int, end: Int) -> dict[tuple[int, str], Int]:
+    """Return by device and part how long the device worked in each window."""
+    found: dict[int, _Busy] = {}
+    names = ("kernels", "copies")
+    for (kernels, copies), until in in_time_order(
+        [tables[name] for name in names], [INPUT[name] for name in names]
+    ):
+        device, begin, stop, kind = device_columns(kernels, copies)
+        on_matrix = has_text(kernels, "tensor_core", ("yes",))
+        kind[: len(on_matrix)][on_matrix & (kind[: len(on_matrix)] == COMPUTE)] = _MATRIX
+        unknown = np.full(len(kind), np.nan)
+        for each in np.unique(device).tolist():
+            own = device == each
+            work = DeviceWork(*(column[own] for column in (begin, stop, kind, unknown, unknown)))
+            found.setdefault(each, _Busy(start, end, BUSY)).add(work, until)
+    for of_device in found.values():
+        of_device.add(None)
+    return {
+        (device, part): time for device, own in found.items() for part, time in own.times.items()
+    }
 
 
-def _frame(
-    device: Int | int, window: Int, part: np.ndarray[tuple[int], np.dtype[np.object_]] | str,
-    time: Int,
-) -> pd.DataFrame:  # fmt: skip
-    columns = zip(_COLUMNS, (device, window, part, time), strict=True)
-    return pd.DataFrame(dict(columns), index=range(len(window)))
+def _idle(idle: ChunkedTable, start: Int) -> dict[tuple[int, str], Int]:
+    """Return by device and part how long the device was idle in each window, by its beginning."""
+    found: defaultdict[tuple[int, str], Int] = defaultdict(lambda: np.zeros(len(start), np.int64))
+    for part in chunks_of(idle, INPUT["idle"]):
+        rows = part.filter(part["cause"].is_valid())
+        device, begin, time = (
+            int_column(rows, name, missing)
+            for name, missing in (("device", NEVER), ("start_ns", 0), ("time_ns", 0))
+        )
+        code, causes = code_column(rows, "cause")
+        window = np.searchsorted(start, begin, "right") - 1
+        first, group = groups_of(combine_keys(device, window, code))
+        keys = zip(device[first].tolist(), code[first].tolist(), window[first], strict=True)
+        for (each, cause, at), sums in zip(keys, sum_at(group, time, len(first)), strict=True):
+            found[each, f"{IDLE}{causes[cause]}"][at] += sums
+    return found
+
+
+def _frame(times: Mapping[tuple[int, str], Int], count: int) -> pd.DataFrame:
+    """Return a row for each time in one of so many windows: work by part, idle time by window."""
+    if not count or not times:
+        return pd.DataFrame(columns=["device", "window", "part", "time_ns"])  # of no type
+    names = [*BUSY, *sorted({part for _, part in times}.difference(BUSY))]
+    keys = [(device, names.index(part)) for device, part in times]
+    time = np.array([*times.values()], np.int64).reshape(len(keys), count)
+    at, window = np.nonzero(time > 0)
+    device, part = np.array(keys, np.int64).reshape(-1, 2)[at].T
+    idle = part >= len(BUSY)
+    order = np.lexsort((np.where(idle, part, window), np.where(idle, window, part), device, idle))
+    columns = {"device": device, "window": window, "part": np.array(names, object)[part]}
+    frame = pd.DataFrame(columns | {"time_ns": time[at, window]})
+    return frame.iloc[order].reset_index(drop=True)
 
 
 def host_parts(ops: pa.Table, windows: StepWindows) -> pd.DataFrame:

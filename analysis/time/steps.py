@@ -24,7 +24,7 @@ from pyprof2.recording import has_text, int_column
 from pyprof2.result_tables import DEVICE_USE, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import TypeAlias
 
     from numpy.typing import NDArray
@@ -191,26 +191,25 @@ class WindowSlices:
         np.add.at(sums, self._window, level * self.length)
 
 
-class DeviceUse:
-    """Adds up how a device was used in windows, which are in order and do not overlap.
+class TimesInWindows:
+    """Adds up what a device does in windows, which are in order and do not overlap.
 
-    The share of the multiprocessors that have a block is at most 1: the sum of `blocks_per_sm` of
-    the kernels that run. Kernels that reach over a window count with the part inside.
+    A subclass says in `_add` what is added up of slices of the windows and the work in them.
     """
 
-    def __init__(self, start: Int, end: Int) -> None:
+    def __init__(self, start: Int, end: Int, names: Iterable[str]) -> None:
         """Begin with nothing.
 
         Args:
             start: of the windows.
             end: of the windows.
+            names: of the times to add up.
         """
         self._windows = start, end
         self._slices: WindowSlices | None = None
         self._going_on: DeviceWork | None = None
         self._since = -ENDLESS
-        self._times = {name: np.zeros(len(start), np.int64) for name in _TIMES}
-        self._integrals = {name: np.zeros(len(start)) for name in ("sm", "occupancy", "kernels")}
+        self.times = {name: np.zeros(len(start), np.int64) for name in names}
 
     def add(self, work: DeviceWork | None, until: int = ENDLESS) -> None:
         """Add activities in order of time.
@@ -232,6 +231,22 @@ class DeviceUse:
         goes_on = now.end >= until
         rest: list[Any] = [column[goes_on] for column in now]
         self._going_on = DeviceWork(*rest)
+
+    def _add(self, slices: WindowSlices, work: DeviceWork) -> None:
+        raise NotImplementedError
+
+
+class DeviceUse(TimesInWindows):
+    """Adds up how a device was used in windows.
+
+    The share of the multiprocessors that have a block is at most 1: the sum of `blocks_per_sm` of
+    the kernels that run. Kernels that reach over a window count with the part inside.
+    """
+
+    def __init__(self, start: Int, end: Int) -> None:
+        """Begin with nothing in the windows that start and end then."""
+        super().__init__(start, end, _TIMES)
+        self._integrals = {name: np.zeros(len(start)) for name in ("sm", "occupancy", "kernels")}
 
     def _add(self, slices: WindowSlices, work: DeviceWork) -> None:
         is_kernel = work.kind != COPY
@@ -258,19 +273,19 @@ class DeviceUse:
             runs[name] = np.all([r == s for r, s in zip(kinds, state, strict=True)], axis=0)
         runs["copy_overlap_ns"] = kinds[COPY] & (kinds[COMPUTE] | kinds[COMM])
         for name, each in runs.items():
-            self._times[name] += slices.time(each)
+            self.times[name] += slices.time(each)
 
     def use(self) -> Use:
         """Return what was added up."""
-        times = {name: self._times[name] for name in (*STATES, "copy_overlap_ns")}
+        times = {name: self.times[name] for name in (*STATES, "copy_overlap_ns")}
         return Use(
             times,
-            self._times["busy_kernels_ns"],
+            self.times["busy_kernels_ns"],
             self._integrals["sm"],
             self._integrals["occupancy"],
             self._integrals["kernels"],
-            self._times["sm_unknown"] == 0,
-            self._times["occupancy_unknown"] == 0,
+            self.times["sm_unknown"] == 0,
+            self.times["occupancy_unknown"] == 0,
         )
 
 

@@ -13,7 +13,7 @@ from pyprof2.agents import queries
 from pyprof2.analysis.summaries.explain import parse_reference
 from pyprof2.api.comparison import compare as compare_runs
 from pyprof2.api.run import Run
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.pipeline.parsing import parse_found
 from pyprof2.reports import explanation, files
 from pyprof2.reports.files import NOT_RECORDED, call, envelope, evidence_of, meanings
@@ -162,8 +162,7 @@ class AgentTools:
             "kernel": lambda: self._kernels(opened, filter or {}, columns),
         }
         if kind in along and kind != "kernel" and filter:
-            msg = f"axis {axis!r} takes no filter: leave it out"
-            raise UsageError(msg)
+            refuse(f"axis {axis!r} takes no filter: leave it out")
         rows = along[kind]() if kind in along else self._sums(opened, named, filter or {}, columns)
         known = [name for name in columns if name in rows]
         if missing := [name for name in columns if name not in rows]:
@@ -304,8 +303,7 @@ class AgentTools:
             return list(self._opened.values())[-1]
         if trace not in self._opened:
             there = ", ".join(self._opened) or "none"
-            msg = f"no recording {trace!r} is open; open(trace) gives an id; there is: {there}"
-            raise UsageError(msg)
+            refuse(f"no recording {trace!r} is open; open(trace) gives an id; there is: {there}")
         return self._opened[trace]
 
     def _kernels(
@@ -434,8 +432,7 @@ def _parts(text: str) -> tuple[str, int, str]:
     trace, _, rest = text.partition("/rank")
     rank, _, reference = rest.partition("/")
     if not rank.isdecimal():
-        msg = f"{text!r}: no id; the rows of top have ids as t1/rank0/kernel:7"
-        raise UsageError(msg)
+        refuse(f"{text!r}: no id; the rows of top have ids as t1/rank0/kernel:7")
     return trace, int(rank), reference
 
 
@@ -449,8 +446,7 @@ def _selection(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
     unknown = next((name for name in chosen if name not in (*_FILTERS, "copies")), None)
     if unknown is not None:
-        msg = f"no filter {unknown!r}; there is {', '.join(_FILTERS)} and copies"
-        raise UsageError(msg)
+        refuse(f"no filter {unknown!r}; there is {', '.join(_FILTERS)} and copies")
     found: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     for name, value in list(found.items()):
         if name in _TEXTS:
@@ -461,8 +457,7 @@ def _selection(chosen: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "step":
             first, _, last = str(value).partition(":")
             if not all(part.strip().lstrip("-").isdecimal() for part in (first, last or first)):
-                msg = f"step {value!r}: give a number, or first:last"
-                raise UsageError(msg)
+                refuse(f"step {value!r}: give a number, or first:last")
             found[name] = (int(first), int(last or first))
     return found
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.agents import _sql_process
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.store.folder import STORED
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def query(store: Path, text: str, *, seconds: float = SECONDS, rows: int = ROWS)
         UsageError: it is no single SELECT, fails, or takes longer.
     """
     if len(text) > _LONGEST:
-        msg = f"a query of over {_LONGEST:,} characters; ask for less"
-        raise UsageError(msg)
+        refuse(f"a query of over {_LONGEST:,} characters; ask for less")
     asked = {"files": files_of(store), "query": text, "seconds": seconds, "rows": rows}
     # Its environment has nothing to give away; Windows starts no program without one.
     kept = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
@@ -56,10 +55,8 @@ def query(store: Path, text: str, *, seconds: float = SECONDS, rows: int = ROWS)
         msg = f"ended after {seconds + _GRACE:g} s; ask for less"
         raise UsageError(msg) from None
     if done.returncode:
-        msg = "the query took more memory or time than it may; ask for less"
-        raise UsageError(msg)
+        refuse("the query took more memory or time than it may; ask for less")
     answer: dict[str, Any] = json.loads(done.stdout)
     if "error" in answer:
-        msg = answer["error"]
-        raise UsageError(msg)
+        refuse(answer["error"])
     return answer

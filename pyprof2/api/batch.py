@@ -12,7 +12,7 @@ from pyprof2.analysis.summaries.batch.model import Model, fit_model
 from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
 from pyprof2.api.prediction import IDLE, OTHER_VENDOR, PredictedStep, Question
 from pyprof2.api.run import Run, load
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.store.folder import ranks_of, read_rank
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def batch_model(runs: Mapping[int, Run | Path | str], *, progress: bool = False)
     found = []
     for batch, given in runs.items():
         if batch < 1:
-            msg = f"batch size {batch}: it is 1 or more"
-            raise UsageError(msg)
+            refuse(f"batch size {batch}: it is 1 or more")
         run = given if isinstance(given, Run) else load(given, progress=progress)
         found.append(recorded_of(batch, run))
     return fit_model(found)

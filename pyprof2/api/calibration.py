@@ -10,7 +10,7 @@ import numpy as np
 from pyprof2.analysis.prediction.model import COMPUTE_BOUND, MEMORY_BOUND, least, predict
 from pyprof2.analysis.prediction.parameters import FULL, HALF, MEMORY, eta_of, shipped
 from pyprof2.api.prediction import PredictedStep
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 
 if TYPE_CHECKING:
     from pyprof2.analysis.hardware.devices import Device
@@ -42,13 +42,11 @@ def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
     for run in (one, other):
         prediction = PredictedStep(run)
         if prediction.source is None:
-            msg = f"{run.path}: its device is not in the table of devices: nothing to calibrate"
-            raise UsageError(msg)
+            refuse(f"{run.path}: its device is not in the table of devices: nothing to calibrate")
         sides.append((prediction.source, prediction.own.work))
     (source, here), (target, there) = sides
     if source.name == target.name:
-        msg = f"both recordings are of {source.name}: calibrate with two devices"
-        raise UsageError(msg)
+        refuse(f"both recordings are of {source.name}: calibrate with two devices")
     counts = [float(np.nansum(work.flops)) for work in (here, there)]
     if abs(counts[0] - counts[1]) > _ALIKE * max(counts) or not max(counts):
         said = " and ".join(f"{count:.4g}" for count in counts)
@@ -66,8 +64,7 @@ def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
                 value = eta_of(parameters, device, what).value * ours[what] / true[what]
                 eta[what] = float(np.clip(value, _LEAST, _MOST))
     if not eta:
-        msg = f"{other.path}: no kernels with counts of FLOPs and bytes: record shapes"
-        raise UsageError(msg)
+        refuse(f"{other.path}: no kernels with counts of FLOPs and bytes: record shapes")
     return _description(target, eta, f"one program, recorded on it and on a {source.name}")
 
 

@@ -15,17 +15,16 @@ from pyprof2.api.displays import Displayed, Summary, shown
 from pyprof2.api.run_findings import RunFindings
 from pyprof2.api.run_profile import RunProfile
 from pyprof2.api.run_serving import RunServing
-from pyprof2.api.run_tables import RunTables, listed
-from pyprof2.api.run_time import RunTime
+from pyprof2.api.run_tables import listed
 from pyprof2.columns import as_pandas
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.frames import absolute
 from pyprof2.store.folder import STORED, is_store, read_manifest
 from pyprof2.store.places import place
 from pyprof2.tables import ENERGY_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pandas as pd
     import pyarrow as pa
@@ -33,13 +32,9 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.memory.profile import MemoryProfile
-    from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
-    from pyprof2.analysis.summaries.profile import Sums
-    from pyprof2.analysis.summaries.spent import Spent
     from pyprof2.api.displays import Pictures
     from pyprof2.api.job import JobOfRanks
     from pyprof2.pipeline.parsing import default_store, parse
-    from pyprof2.problems import Advice
     from pyprof2.store.rank_tables import RankTables
 
 __all__ = ["Run", "default_store", "load", "parse"]
@@ -144,7 +139,7 @@ class _Frame(property):
 
 
 @dataclass
-class Run(Displayed):
+class Run(RunFindings, RunProfile, RunServing, Displayed):
     """A store, as DataFrames: one per canonical table, read when first asked for.
 
     Attributes:
@@ -156,46 +151,7 @@ class Run(Displayed):
         whole: the run of all spans, where this is of one of each rank.
     """
 
-    path: Path
-    device: Path | str | None = None
-    source_root: str | None = None
-    first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
     whole: Run | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        """Read the manifest, which refuses what is no store.
-
-        Raises:
-            UsageError: `device` is neither a name that is known nor a file.
-        """
-        self.manifest = read_manifest(self.path)
-        if self.device is not None:
-            from pyprof2.analysis.hardware.verdict import named_device
-
-            named_device(self.device)
-
-    @cached_property
-    def _tables(self) -> RunTables:
-        return RunTables(self.path, self.device, self.source_root)
-
-    @cached_property
-    def _profile(self) -> RunProfile:
-        return RunProfile(self._tables, self.first_ids)
-
-    @cached_property
-    def _time(self) -> RunTime:
-        return RunTime(self._tables)
-
-    @cached_property
-    def _serving(self) -> RunServing:
-        # A proxy: see `_found`.
-        run = weakref.proxy(self)
-        return RunServing(self._tables, lambda: run.peaks)
-
-    @cached_property
-    def _found(self) -> RunFindings:
-        # A proxy: with a reference the run, and all that was read, would outlive its last user.
-        return RunFindings(self._tables, self.manifest, self._time, weakref.proxy(self))
 
     @cached_property
     def plot(self) -> Pictures:
@@ -237,8 +193,7 @@ class Run(Displayed):
             return self
         if not chosen:
             numbers = sorted({number for own in self.spans.values() for number in own})
-            msg = f"span {span}: no such span; there is {listed(numbers)}, latest and all"
-            raise UsageError(msg)
+            refuse(f"span {span}: no such span; there is {listed(numbers)}, latest and all")
         from pyprof2.pipeline.spans import write_spans
 
         folder = tempfile.mkdtemp(prefix="pyprof2-")
@@ -320,60 +275,6 @@ class Run(Displayed):
     stalls = _Frame("stalls")
     idle = _Frame("idle")
 
-    @property
-    def spent(self) -> Spent:
-        """Where the time of the devices went, in steps or in all that was recorded.
-
-        See `pyprof2.analysis.summaries.spent.Spent`.
-        """
-        return self._time.spent
-
-    def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
-        yield from self._time.idle_parts(columns)
-
-    def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
-        """Return the table `idle` as Arrow, found anew where an argument is given.
-
-        Args:
-            normal_gap_us: how long a gap of queued work, or the time from a launch to its start,
-                may be that needs no other reason; None: 30 us.
-        """
-        return self._time.idle_table(normal_gap_us)
-
-    @property
-    def idle_windows(self) -> pd.DataFrame:
-        """How long each device was recorded, active, busy and idle.
-
-        See `pyprof2.analysis.time.recordings.windows_of_ranks`.
-        """
-        return self._time.idle_windows
-
-    @property
-    def host_time(self) -> pd.DataFrame:
-        """The host's time in steps where no device worked (ops, data, Python); else no row.
-
-        See `pyprof2.analysis.time.host_time.host_time`.
-        """
-        return self._time.host_time
-
-    def idle_and_windows(
-        self, rank: int | None = None, normal_gap_us: float | None = None
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the rows that `pyprof2 idle` sums up, and how long what they are of was recorded.
-
-        Those of `idle_table` and `idle_windows`, or, where no device worked, `host_time` and its
-        windows.
-
-        Args:
-            rank: only this one.
-            normal_gap_us: see `idle_table`.
-
-        Raises:
-            UsageError: there is nothing of the rank.
-        """
-        return self._time.idle_and_windows(rank, normal_gap_us)
-
     def idle_sums_and_windows(
         self, axes: Sequence[str], rank: int | None = None, normal_gap_us: float | None = None
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -394,34 +295,10 @@ class Run(Displayed):
 
         check_axes(axes)
         if "phase" not in axes:
-            return self._time.idle_sums_and_windows(axes, rank, normal_gap_us)
+            return self._idle_sums_and_windows(axes, rank, normal_gap_us)
         # The phase is that of the work that ended each row.
         idle, windows = self.idle_and_windows(rank, normal_gap_us)
         return self.with_phases(idle).assign(max_ns=idle["time_ns"]), windows
-
-    def with_phases(self, idle: pd.DataFrame) -> pd.DataFrame:
-        """Return rows of idle time with the phase of the server's step whose work ended each."""
-        return self._serving.phases_of(idle)
-
-    @property
-    def launch_delays(self) -> pd.DataFrame:
-        """How long each kernel and copy waited after its launch.
-
-        See `pyprof2.analysis.time.queue.launch_delays`.
-        """
-        from pyprof2.analysis.time.queue import launch_delays
-
-        return self._time.of_queues(launch_delays)
-
-    @property
-    def queue(self) -> pd.DataFrame:
-        """How much was queued and running on each stream, at every change.
-
-        See `pyprof2.analysis.time.queue.queue_depth`.
-        """
-        from pyprof2.analysis.time.queue import queue_depth
-
-        return self._time.of_queues(queue_depth)
 
     def idle_profile(
         self,
@@ -495,7 +372,7 @@ class Run(Displayed):
         Times at stake overlap: never add them up, see `gain_bounds`. The columns are those of
         `pyprof2.result_tables.ADVICE`.
         """
-        return self._found.advice[0]
+        return self._advice[0]
 
     @property
     def gain_bounds(self) -> pd.DataFrame:
@@ -503,125 +380,16 @@ class Run(Displayed):
 
         See `pyprof2.analysis.summaries.advice.advise.gain_bound`.
         """
-        return self._found.advice[1]
+        return self._advice[1]
 
     devices = _Frame("devices")
     trace = _Frame("trace")
     steps = _Frame("steps")
 
     @property
-    def peaks(self) -> Device | None:
-        """The limits of the devices; None where they are not known, or not all of one kind."""
-        from pyprof2.analysis.hardware.verdict import find_peaks, named_device
-
-        if self.device is not None:
-            return named_device(self.device)
-        found = [find_peaks(row) for row in self.table("devices").to_pylist()]
-        first = next(iter(found), None)
-        return first if first and all(each and each.name == first.name for each in found) else None
-
-    @property
-    def is_of_server(self) -> bool:
-        """Whether ranges are named as an inference server names its steps."""
-        return self._serving.is_there
-
-    def serving_table(self) -> pa.Table:
-        """Return `serving_steps` as an Arrow table, which takes no pandas."""
-        return self._serving.table(None)
-
-    def serving_steps(self, pattern: str | None = None) -> pd.DataFrame:
-        """Return the steps of an inference server, and a row for work that no step launched.
-
-        Args:
-            pattern: a regular expression that all of a range's name matches, for a server whose
-                names are not known, with groups of any of the names `phase`, `requests`, `c_req`,
-                `c_sq`, `c_sk`, `c_sqsq`, `c_sqsk`, the same with `g_`, and `padded`.
-
-        Returns:
-            Table `SERVING_STEPS`; no rows without such ranges.
-
-        Raises:
-            UsageError: `pattern` is malformed.
-        """
-        return self._serving.steps(pattern)
-
-    def serving_costs(
-        self, config: Path | str, tp: int | None = None, pattern: str | None = None
-    ) -> pd.DataFrame:
-        """Return `serving_steps` with the FLOPs and bytes of each step by the model.
-
-        Args:
-            config: `config.json` of Hugging Face.
-            tp: how many ranks share the model's tensors; None: one, if the job has one process.
-            pattern: as for `serving_steps`.
-
-        Returns:
-            Its rows and, of one rank, `flops_least`, `flops_most` (products, causal attention; 2
-            for a multiply-add), `bytes_least`, `bytes_most` (weights, keys and values, queries and
-            results of attention); null: the name does not say enough. `attrs["checked"]` lists what
-            the configuration and the recording agree on.
-
-        Raises:
-            UsageError: the configuration is of another model than the recording, or cannot be held
-                against it; or `tp` is needed.
-        """
-        steps = self.serving_steps(pattern)
-        costs = self._serving.costs(steps, Path(config), tp, pattern)
-        found = steps.join(costs)
-        found.attrs = costs.attrs
-        return found
-
-    def serving_kinds(
-        self,
-        config: Path | str | None = None,
-        tp: int | None = None,
-        pattern: str | None = None,
-        *,
-        rank: int | None = None,
-    ) -> pd.DataFrame:
-        """Return the time and work of an inference server by phase and kind of layer.
-
-        Args:
-            config: as for `serving_costs`; None: FLOPs and bytes are those that shapes of ops say.
-            tp: as for `serving_costs`.
-            pattern: as for `serving_steps`.
-            rank: of only this one; None: all.
-
-        Returns:
-            Table `SERVING_KINDS`; no rows without steps of a server.
-
-        Raises:
-            UsageError: as `serving_costs`.
-        """
-        return self._serving.kinds(None if config is None else Path(config), tp, pattern, rank)
-
-    def serving_models(self, pattern: str | None = None) -> tuple[dict[str, list[Any]], list[str]]:
-        """Return what the recording says of the model that was served, and who it may be.
-
-        Args:
-            pattern: as for `serving_steps`.
-
-        Returns:
-            The values recorded of each quantity, and the names of known models of which none
-            contradicts them: any of them, or another one, was served.
-        """
-        facts = self._serving.facts(pattern)
-        return {name: sorted(facts[name], key=str) for name in facts}, self._serving.known_models(
-            pattern
-        )
-
-    @property
     def has_energy(self) -> bool:
         """Whether a counter of energy was read."""
         return bool(self._tables.with_ranges(ENERGY_KIND))
-
-    @property
-    def energy(self) -> pd.DataFrame:
-        """The energy that a step takes, one row per counter; empty where none was read.
-
-        See `pyprof2.analysis.time.energy.energy`.
-        """
-        return self._time.energy
 
     collectives = _Frame("collectives")
     clocks = _Frame("clocks")
@@ -632,29 +400,6 @@ class Run(Displayed):
         from pyprof2.api.job import JobOfRanks
 
         return JobOfRanks(self)
-
-    @property
-    def step_parts(self) -> pd.DataFrame:
-        """The parts that the windows of steps are made of, and add up to.
-
-        One row per device, window and part, with `rank`, `device`, `step`, `start_ns` of the
-        window, `part` and `time_ns`; see `pyprof2.analysis.time.step_parts.step_parts`.
-        """
-        return self._time.step_parts
-
-    @property
-    def plugin_steps(self) -> pd.DataFrame:
-        """A row for each step by what was at work, as the TensorBoard plugin counts it."""
-        return self._time.plugin_steps
-
-    @property
-    def recorded_parts(self) -> pd.DataFrame:
-        """The parts that all that was recorded of each device is made of, and adds up to.
-
-        One row per device and part, with `rank`, `device`, `part` and `time_ns`; see
-        `pyprof2.analysis.time.step_parts.recorded_parts`.
-        """
-        return self._time.recorded_parts
 
     line_table = _Frame("lines")
 
@@ -674,30 +419,10 @@ class Run(Displayed):
         steps = (step, step) if isinstance(step, int) else step
         return self.line_profile(LineQuery(steps=steps, **query)).table
 
-    def line_profile(self, query: LineQuery) -> LineProfile:
-        """Return what lines cost; see `pyprof2.analysis.summaries.line_profile`."""
-        return self._time.line_profile(query)
-
     @cached_property
     def lines_are_functions(self) -> bool:
         """Whether torch.profiler recorded Python frames, whose line is where a function begins."""
         return bool(self._tables.with_ranges("python"))
-
-    @property
-    def use_over_steps(self) -> pd.DataFrame:
-        """How each device was used from the start of the first step to the end of the last.
-
-        The table `device_use`.
-        """
-        return self._time.use_over_steps
-
-    @property
-    def device_shares(self) -> dict[str, float | None]:
-        """GPU utilization, SM efficiency and occupancy over all steps, in %; null where unknown.
-
-        Without steps they are from the first activity to the last.
-        """
-        return self._time.device_shares
 
     @cached_property
     def tensor_core_pct(self) -> float | None:
@@ -725,42 +450,6 @@ class Run(Displayed):
 
         return merge_ledgers([rank.read("ledger").to_pandas() for rank in self.counted_ranks])
 
-    @cached_property
-    def utilization(self) -> pd.DataFrame:
-        """MFU and HFU of each step; see `pyprof2.analysis.summaries.utilization.utilization`."""
-        from pyprof2.analysis.summaries.utilization import COLUMNS
-
-        return as_pandas(self._time.utilization).astype(COLUMNS)
-
-    @cached_property
-    def utilization_rows(self) -> list[dict[str, Any]]:
-        """The rows of `utilization`, null as None; they take less to read."""
-        rows: list[dict[str, Any]] = self._time.utilization.to_pylist()
-        return rows
-
-    @property
-    def stored_sums(self) -> Sums | None:
-        """The sums that `parse` made of the rows of axis `kernel`.
-
-        None where it did not: there is no GPU activity, there would be too many sums, or an older
-        version wrote the store; and where the lines or roofs of the rows are to be others.
-        """
-        return self._profile.stored_sums
-
-    def sums(self, keys: Collection[str], *, means: Sequence[str] = (), **selection: Any) -> Sums:
-        """Return the rows of axis `kernel` added up by some columns, stored or found now.
-
-        Args:
-            keys: the columns, of those of the profile and of
-                `pyprof2.analysis.summaries.rows.HIDDEN`.
-            means: of which of `MEANS` to have the sums.
-            **selection: which rows, see `pyprof2.analysis.summaries.profile.fits`.
-
-        Raises:
-            UsageError: a regular expression is malformed, or the steps are out of order.
-        """
-        return self._profile.sums(keys, means, selection)
-
     def time_by(self, column: str) -> dict[str, int]:
         """Return the time of the rows of axis `kernel` by a text, in the order in which they come.
 
@@ -768,58 +457,6 @@ class Run(Displayed):
             column: `category`, `copy_kind`, `op`, or `tensor_core` where nothing was added up.
         """
         return self.sums((column,)).time_by(column)
-
-    def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
-        """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
-
-        Args:
-            columns: which to read, of those of the profile and of
-                `pyprof2.analysis.summaries.rows.HIDDEN`; by default all.
-        """
-        return self._profile.rows(columns)
-
-    def with_calls(
-        self,
-        sums: pd.DataFrame,
-        by: Sequence[str],
-        depth: int | None = None,
-        *,
-        fold_numbers: bool = False,
-        **selection: Any,
-    ) -> pd.DataFrame:
-        """Return sums along axes with what is known of op calls; along axis `layer` of modules.
-
-        Args:
-            sums: what `pyprof2.analysis.summaries.profile.Sums` gave along them.
-            by: the axes.
-            depth: as for `profile`.
-            fold_numbers: as for `profile`.
-            **selection: as for `profile`, by what op calls have.
-
-        Raises:
-            UsageError: it is selected by what only kernels have.
-        """
-        return self._profile.with_calls(sums, by, depth, selection, fold_numbers=fold_numbers)
-
-    def with_shares(
-        self,
-        sums: pd.DataFrame,
-        column: str,
-        depth: int | None = None,
-        *,
-        fold_numbers: bool = False,
-        **selection: Any,
-    ) -> pd.DataFrame:
-        """Return sums of ops, layers or lines with column `share_ns`, by which they are sorted.
-
-        Args:
-            sums: what `pyprof2.analysis.summaries.profile.Sums` gave along one of these.
-            column: `op`, `layer` or `source`.
-            depth: as for `profile`.
-            fold_numbers: as for `profile`.
-            **selection: as for `profile`.
-        """
-        return self._profile.with_shares(sums, column, depth, selection, fold_numbers=fold_numbers)
 
     def profile(
         self,
@@ -856,12 +493,9 @@ class Run(Displayed):
             selection["step"] = (step, step)
         axes = [axis_named(axis) for axis in ([by] if isinstance(by, str) else by)]
         run = self.of_span("all" if span == "latest" and "span" in axes else span)
-        if run is not self:
-            return run.profile(
-                axes, depth=depth, fold_numbers=fold_numbers, span="all", columns=columns,
-                **selection,
-            )  # fmt: skip
-        return self._profile.profile(axes, depth, columns, selection, fold_numbers=fold_numbers)
+        return run._profile_along(  # noqa: SLF001 -- it is a run, too
+            axes, depth, columns, selection, fold_numbers=fold_numbers
+        )
 
     def predict(
         self,
@@ -909,7 +543,7 @@ class Run(Displayed):
             return PredictedStep(self).explain(device)
 
         parse_reference(reference)
-        return next(self.explain_all([(self._found.rank_of(reference, rank), reference)]))
+        return next(self.explain_all([(self._rank_of(reference, rank), reference)]))
 
     def explain_all(self, references: Sequence[tuple[int, str]]) -> Iterator[dict[str, Any]]:
         """Yield what `explain` returns for each of several ranks and references, in their order.
@@ -920,20 +554,4 @@ class Run(Displayed):
         if self.whole is not None:  # ids are those of all spans
             yield from self.whole.explain_all(references)
         else:
-            yield from self._found.explain_all(references)
-
-    @property
-    def how_to_record(self) -> Advice:
-        """How to record what is missing, with the profiler that was used."""
-        return self._found.how_to_record
-
-    @property
-    def warnings(self) -> list[str]:
-        """Lines on what makes the profile less than whole, such as damage, loss and few links."""
-        return self._found.warnings
-
-    def check(self) -> pd.DataFrame:
-        """Return what the recording lacks and what was repaired; columns as `pyprof2 check`."""
-        from pyprof2.analysis.summaries.findings import findings_table
-
-        return findings_table(self._found.check(), several_ranks=len(self._tables.ranks) > 1)
+            yield from self._explain_all(references)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.api.run_tables import OfTables
 from pyprof2.columns import shifted
 from pyprof2.errors import StoreError
 
@@ -20,28 +20,22 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.summaries.profile import Sums
     from pyprof2.analysis.summaries.totals import Totals
-    from pyprof2.api.run_tables import RunTables
     from pyprof2.store.rank_tables import RankTables
 
 _LARGEST_BLOCK: Final = 31 << 20
 """Bytes: above 32 MiB the C library keeps none."""
 
 
-@dataclass
-class RunProfile:
-    """The rows of axis `kernel`: each method is what the method of `Run` of its name is.
-
-    Attributes:
-        tables: of the run.
-        first_ids: see `Run`.
-    """
-
-    tables: RunTables
-    first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+class RunProfile(OfTables):
+    """The rows of axis `kernel` of a run."""
 
     @cached_property
     def stored_sums(self) -> Sums | None:
-        """The sums of the store; None where it has none, or they do not hold."""
+        """The sums that `parse` made of the rows of axis `kernel`.
+
+        None where it did not: there is no GPU activity, there would be too many sums, or an older
+        version wrote the store; and where the lines or roofs of the rows are to be others.
+        """
         return self._stored()
 
     def _stored_along(self, keys: Collection[str]) -> Sums | None:
@@ -60,31 +54,39 @@ class RunProfile:
         from pyprof2.analysis.summaries.sum_tables import sums_stored, with_stacks
 
         names = ("sums", "sum_calls") if axis is None else ("axis_sums", "axis_sum_calls")
-        ranks = [rank for rank, totals in self.tables.counted if totals.has_gpu]
+        ranks = [rank for rank, totals in self._tables.counted if totals.has_gpu]
         if not all(rank.is_as_stored(name) for rank in ranks for name in names):
             return None
         found = []
         for rank in ranks:
             of_rank = sums_stored(rank.read(names[0]), rank.read(names[1]), axis)
             if of_rank is None:
-                where = self.tables.path / names[0]
+                where = self._tables.path / names[0]
                 msg = f"{where}: names rows that do not exist; "
                 raise StoreError(msg + "make it anew with 'pyprof2 parse --force'")
             found.append(with_stacks(of_rank, rank.read("stacks")) if with_stack else of_rank)
         is_whole = found and all(len(each.helps) for each in found)
         return Sums.together(found) if is_whole else None
 
-    def sums(
-        self, keys: Collection[str], means: Sequence[str], selection: Mapping[str, Any]
-    ) -> Sums:
-        """Return the rows added up by some columns."""
+    def sums(self, keys: Collection[str], *, means: Sequence[str] = (), **selection: Any) -> Sums:
+        """Return the rows of axis `kernel` added up by some columns, stored or found now.
+
+        Args:
+            keys: the columns, of those of the profile and of
+                `pyprof2.analysis.summaries.rows.HIDDEN`.
+            means: of which of `MEANS` to have the sums.
+            **selection: which rows, see `pyprof2.analysis.summaries.profile.fits`.
+
+        Raises:
+            UsageError: a regular expression is malformed, or the steps are out of order.
+        """
         from pyprof2.analysis.summaries.profile import Sums
         from pyprof2.analysis.summaries.profile_columns import columns_of
 
         stored = None if means else self._stored_along({*keys, *columns_of(selection)})
         if stored is not None:
             return stored.select(**selection)
-        counted = self.tables.counted
+        counted = self._tables.counted
         return Sums.together([self._sums_of(*each, keys, means, selection) for each in counted])
 
     def _sums_of(
@@ -116,12 +118,17 @@ class RunProfile:
             read, keys, rank.rank, op_count=op_count, selection=selection, means=means
         )
 
-    def rows(self, columns: Collection[str] | None) -> pd.DataFrame:
-        """Return the rows one by one."""
+    def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
+        """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
+
+        Args:
+            columns: which to read, of those of the profile and of
+                `pyprof2.analysis.summaries.rows.HIDDEN`; by default all.
+        """
         from pyprof2.analysis.summaries import rows
 
         wanted = rows.ALL if columns is None else columns
-        counted = self.tables.counted
+        counted = self._tables.counted
         has_gpu = any(totals.has_gpu for _, totals in counted)
         # All columns of a million kernels take half a gigabyte until they are DataFrames.
         portions = rows.portions(wanted) if has_gpu else [wanted]
@@ -148,12 +155,23 @@ class RunProfile:
         self,
         sums: pd.DataFrame,
         by: Sequence[str],
-        depth: int | None,
-        selection: Mapping[str, Any],
+        depth: int | None = None,
         *,
-        fold_numbers: bool,
+        fold_numbers: bool = False,
+        **selection: Any,
     ) -> pd.DataFrame:
-        """Return sums along axes with those of op calls; along axis `layer` of modules."""
+        """Return sums along axes with what is known of op calls; along axis `layer` of modules.
+
+        Args:
+            sums: what `pyprof2.analysis.summaries.profile.Sums` gave along them.
+            by: the axes.
+            depth: as for `profile`.
+            fold_numbers: as for `profile`.
+            **selection: as for `profile`, by what op calls have.
+
+        Raises:
+            UsageError: it is selected by what only kernels have.
+        """
         from pyprof2.analysis.summaries import call_sums, module_sums
         from pyprof2.analysis.summaries.profile import chosen
         from pyprof2.analysis.summaries.profile_columns import (
@@ -164,7 +182,7 @@ class RunProfile:
 
         of_modules = list(by) == ["layer"]
         check_selects_calls(selection, modules=of_modules)
-        ranks = [rank for rank, _ in self.tables.counted]
+        ranks = [rank for rank, _ in self._tables.counted]
         if of_modules:
             needed = module_sums.NEEDED
             parts = [module_sums.module_calls(rank.several(needed), rank.rank) for rank in ranks]
@@ -185,12 +203,20 @@ class RunProfile:
         self,
         sums: pd.DataFrame,
         column: str,
-        depth: int | None,
-        selection: Mapping[str, Any],
+        depth: int | None = None,
         *,
-        fold_numbers: bool,
+        fold_numbers: bool = False,
+        **selection: Any,
     ) -> pd.DataFrame:
-        """Return sums of ops, layers or lines with their shares of kernels of several."""
+        """Return sums of ops, layers or lines with column `share_ns`, by which they are sorted.
+
+        Args:
+            sums: what `pyprof2.analysis.summaries.profile.Sums` gave along one of these.
+            column: `op`, `layer` or `source`.
+            depth: as for `profile`.
+            fold_numbers: as for `profile`.
+            **selection: as for `profile`.
+        """
         from pyprof2.analysis.summaries.owner_shares import owner_shares
         from pyprof2.analysis.summaries.profile import select
         from pyprof2.analysis.summaries.profile_columns import SHARE, row_columns_of
@@ -200,7 +226,7 @@ class RunProfile:
         read = ("kernel_id", "rank", column, "bytes")
         parts = [
             shifted(rank.read("kernel_parts", read), self.first_ids.get(rank.rank, {}))
-            for rank, _ in self.tables.counted
+            for rank, _ in self._tables.counted
         ]
         every = pa.concat_tables(parts).unify_dictionaries().to_pandas()
         times = owner_shares(rows, every, column, depth, fold_numbers=fold_numbers)
@@ -208,7 +234,7 @@ class RunProfile:
         found = sums.assign(**{SHARE.name: share})
         return found.sort_values(SHARE.name, ascending=False, kind="stable", ignore_index=True)
 
-    def profile(
+    def _profile_along(
         self,
         axes: Sequence[str],
         depth: int | None,
@@ -239,18 +265,18 @@ class RunProfile:
         check_known_once(columns, [c.name for c in asked_columns(axes)], "to ask for")
         means = [column.name for column in MEANS if column.name in columns]
         keys = [AXES[axis] for axis in axes]
-        sums = self.sums(keys, means, selection)
+        sums = self.sums(keys, means=means, **selection)
         found = frame(sums.summarize(axes, depth, fold_numbers=fold_numbers, means=means))
         # Only recordings of compiled code have kernels that do the work of several.
         is_shared = "shared_ns" in found and bool((found["shared_ns"].fillna(0) > 0).any())
         owners = [c.name for c in OF_OWNERS] if is_shared else []
         found = found[[*keys, *(column.name for column in SUMMARY_COLUMNS), *owners, *means]]
         if SHARE.name in columns:
-            found = self.with_shares(found, keys[0], depth, selection, fold_numbers=fold_numbers)
+            found = self.with_shares(found, keys[0], depth, fold_numbers=fold_numbers, **selection)
             means.append(SHARE.name)
         if len(columns) == len(means):
             return found
-        every = self.with_calls(found, axes, depth, selection, fold_numbers=fold_numbers)
+        every = self.with_calls(found, axes, depth, fold_numbers=fold_numbers, **selection)
         return every[[*found.columns, *(name for name in columns if name not in means)]]
 
 

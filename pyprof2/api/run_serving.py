@@ -2,111 +2,105 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.api.run_tables import OfTables
 from pyprof2.columns import as_pandas, lookup, row_of
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Mapping
 
     import pandas as pd
 
-    from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.serving.costs import ServedRank
     from pyprof2.analysis.serving.facts import Facts
     from pyprof2.analysis.serving.models import LanguageModel
-    from pyprof2.api.run_tables import RunTables
     from pyprof2.store.rank_tables import RankTables
 
 
-@dataclass
-class RunServing:
-    """The serving of a run: methods are what those of `Run` are, without `serving_`.
-
-    Attributes:
-        tables: of the run.
-        find_device: returns what ran it; None: not known.
-    """
-
-    tables: RunTables
-    find_device: Callable[[], Device | None]
-    _ranks: dict[str | None, list[ServedRank]] = field(default_factory=dict)
+class RunServing(OfTables):
+    """The serving of a run."""
 
     @cached_property
-    def _device(self) -> Device | None:
-        return self.find_device()
+    def _served(self) -> dict[str | None, list[ServedRank]]:
+        return {}
 
     @cached_property
-    def is_there(self) -> bool:
+    def is_of_server(self) -> bool:
         """Whether ranges are named as an inference server names its steps."""
         from pyprof2.analysis.serving.generate import names_steps
 
-        return any(names_steps(rank.read("ranges", ["name"])) for rank in self.tables.ranks)
+        return any(names_steps(rank.read("ranges", ["name"])) for rank in self._tables.ranks)
 
-    def table(self, pattern: str | None) -> pa.Table:
-        """Return the table `serving_steps`."""
+    def serving_table(self, pattern: str | None = None) -> pa.Table:
+        """Return `serving_steps` as an Arrow table, which takes no pandas."""
         from pyprof2.analysis.serving.steps import INPUT, serving_steps
 
-        wanted, ranks = _compiled(pattern), self.tables.ranks
+        wanted, ranks = _compiled(pattern), self._tables.ranks
         parts = [serving_steps(_read(rank, INPUT), rank.rank, wanted) for rank in ranks]
         return pa.concat_tables(parts).unify_dictionaries()
 
-    def steps(self, pattern: str | None) -> pd.DataFrame:
-        """Return the steps of an inference server."""
-        return as_pandas(self.table(pattern), ("rank",))
+    def serving_steps(self, pattern: str | None = None) -> pd.DataFrame:
+        """Return the steps of an inference server, and a row for work that no step launched.
 
-    def ranks(self, pattern: str | None) -> list[ServedRank]:
+        Args:
+            pattern: a regular expression that all of a range's name matches, for a server whose
+                names are not known, with groups of any of the names `phase`, `requests`, `c_req`,
+                `c_sq`, `c_sk`, `c_sqsq`, `c_sqsk`, the same with `g_`, and `padded`.
+
+        Returns:
+            Table `SERVING_STEPS`; no rows without such ranges.
+
+        Raises:
+            UsageError: `pattern` is malformed.
+        """
+        return as_pandas(self.serving_table(pattern), ("rank",))
+
+    def _served_ranks(self, pattern: str | None) -> list[ServedRank]:
         """Return what each rank did for a server."""
         from pyprof2.analysis.serving.costs import INPUT, served_rank
 
-        if pattern not in self._ranks:
-            wanted, ranks = _compiled(pattern), self.tables.ranks
+        if pattern not in self._served:
+            wanted, ranks = _compiled(pattern), self._tables.ranks
             found = [served_rank(_read(rank, INPUT), rank.rank, wanted) for rank in ranks]
-            self._ranks[pattern] = found
-        return self._ranks[pattern]
+            self._served[pattern] = found
+        return self._served[pattern]
 
-    def facts(self, pattern: str | None) -> Facts:
+    def _served_facts(self, pattern: str | None) -> Facts:
         """Return what the recording says of the model."""
         from pyprof2.analysis.serving.costs import all_facts
 
-        return all_facts(self.ranks(pattern))
+        return all_facts(self._served_ranks(pattern))
 
-    def phases_of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return rows with the phase of the step that launched the activity of each.
+    def with_phases(self, idle: pd.DataFrame) -> pd.DataFrame:
+        """Return rows of idle time with the phase of the server's step whose work ended each.
 
         Args:
-            rows: with `rank` and `kernel_id`; null is in no phase, as what no step launched is.
+            idle: with `rank` and `kernel_id`; null is in no phase, as what no step launched is.
         """
         import pandas as pd
 
         from pyprof2.analysis.serving.steps import OUTSIDE
 
-        phase = pd.Series(OUTSIDE, rows.index, object)
-        for rank in self.ranks(None):
+        phase = pd.Series(OUTSIDE, idle.index, object)
+        for rank in self._served_ranks(None):
             names = np.array([*(batch.phase for batch in rank.work.batches), OUTSIDE], object)
-            own = (rows["rank"] == rank.rank).to_numpy(bool)
-            wanted = rows.loc[own, "kernel_id"].to_numpy("int64", na_value=-1)
+            own = (idle["rank"] == rank.rank).to_numpy(bool)
+            wanted = idle.loc[own, "kernel_id"].to_numpy("int64", na_value=-1)
             order = np.argsort(rank.kernel_id)
             at = row_of(rank.kernel_id[order], wanted)
             step = lookup(rank.work.step[order], at, -1)
             phase[own] = names[step]
-        return rows.assign(phase=phase)
+        return idle.assign(phase=phase)
 
-    def known_models(self, pattern: str | None) -> list[str]:
-        """Return the names of known models that the recording does not contradict."""
-        from pyprof2.analysis.serving.known_models import not_contradicted
-
-        return not_contradicted(self.facts(pattern))
-
-    def model(
+    def _served_model(
         self, config: Path, shards: int | None, pattern: str | None
     ) -> tuple[LanguageModel, list[str]]:
         """Return the model of a configuration, and what of it the recording says too."""
@@ -114,58 +108,107 @@ class RunServing:
         from pyprof2.analysis.serving.facts import HEADS
         from pyprof2.analysis.serving.models import read_model
 
-        facts = self.facts(pattern)
-        if shards is None and set(self.tables.table("trace")["world_size"].to_pylist()) != {1}:
+        facts = self._served_facts(pattern)
+        if shards is None and set(self._tables.table("trace")["world_size"].to_pylist()) != {1}:
             heads, of_model = facts.get(HEADS, set()), read_model(config, 1).heads
             shards = of_model // int(next(iter(heads))) if len(heads) == 1 else None
             if not shards:
-                msg = "the job may have several processes: how many share the model? --tp N"
-                raise UsageError(msg)
+                refuse("the job may have several processes: how many share the model? --tp N")
         model = read_model(config, shards or 1)
         held = check_model(model, facts)
         return with_cache(model, facts), held
 
-    def costs(
-        self, steps: pd.DataFrame, config: Path, shards: int | None, pattern: str | None
+    def serving_costs(
+        self, config: Path | str, tp: int | None = None, pattern: str | None = None
     ) -> pd.DataFrame:
-        """Return FLOPs and bytes of the steps of an inference server."""
+        """Return `serving_steps` with the FLOPs and bytes of each step by the model.
+
+        Args:
+            config: `config.json` of Hugging Face.
+            tp: how many ranks share the model's tensors; None: one, if the job has one process.
+            pattern: as for `serving_steps`.
+
+        Returns:
+            Its rows and, of one rank, `flops_least`, `flops_most` (products, causal attention; 2
+            for a multiply-add), `bytes_least`, `bytes_most` (weights, keys and values, queries and
+            results of attention); null: the name does not say enough. `attrs["checked"]` lists what
+            the configuration and the recording agree on.
+
+        Raises:
+            UsageError: the configuration is of another model than the recording, or cannot be held
+                against it; or `tp` is needed.
+        """
         import pandas as pd
 
         from pyprof2.analysis.serving.costs import COLUMNS, costs_of_step, experts_touched, ridge_of
 
-        model, held = self.model(config, shards, pattern)
-        ranks = self.ranks(pattern)
+        steps, device = self.serving_steps(pattern), self.peaks
+        model, held = self._served_model(Path(config), tp, pattern)
+        ranks = self._served_ranks(pattern)
         kind = next((each.expert_type for each in ranks if each.expert_type), None)
         plain = steps.astype(object).where(steps.notna(), None).to_dict("records")
         rows = [
-            costs_of_step(model, {str(name): row[name] for name in row}, self._device, kind)
+            costs_of_step(model, {str(name): row[name] for name in row}, device, kind)
             for row in plain
         ]
-        costs = pd.DataFrame(rows, steps.index, COLUMNS, "Float64")
-        costs.attrs = {
+        found = steps.join(pd.DataFrame(rows, steps.index, COLUMNS, "Float64"))
+        found.attrs = {
             "checked": held,
             "shards": model.shards,
             "cache_bits": model.cache_bits,
-            "ridge": ridge_of(self._device),
+            "ridge": ridge_of(device),
             "experts": (model.experts, experts_touched(ranks, model)),
         }
-        return costs
+        return found
 
-    def kinds(
-        self, config: Path | None, shards: int | None, pattern: str | None, rank: int | None
+    def serving_kinds(
+        self,
+        config: Path | str | None = None,
+        tp: int | None = None,
+        pattern: str | None = None,
+        *,
+        rank: int | None = None,
     ) -> pd.DataFrame:
-        """Return the phases and kinds of layer."""
+        """Return the time and work of an inference server by phase and kind of layer.
+
+        Args:
+            config: as for `serving_costs`; None: FLOPs and bytes are those that shapes of ops say.
+            tp: as for `serving_costs`.
+            pattern: as for `serving_steps`.
+            rank: of only this one; None: all.
+
+        Returns:
+            Table `SERVING_KINDS`; no rows without steps of a server.
+
+        Raises:
+            UsageError: as `serving_costs`.
+        """
         import pandas as pd
 
         from pyprof2.analysis.serving.costs import kinds_of_phases
         from pyprof2.result_tables import SERVING_KINDS
 
-        model = None if config is None else self.model(config, shards, pattern)[0]
-        ranks = [each for each in self.ranks(pattern) if rank in (None, each.rank)]
+        model = None if config is None else self._served_model(Path(config), tp, pattern)[0]
+        ranks = [each for each in self._served_ranks(pattern) if rank in (None, each.rank)]
         has_steps = any(each.work.batches for each in ranks)
-        rows = kinds_of_phases(ranks, model, self._device) if has_steps else []
+        rows = kinds_of_phases(ranks, model, self.peaks) if has_steps else []
         found = pd.DataFrame(rows, columns=SERVING_KINDS.names)
         return found.assign(share_pct=100 * found["device_ns"] / found["device_ns"].sum())
+
+    def serving_models(self, pattern: str | None = None) -> tuple[dict[str, list[Any]], list[str]]:
+        """Return what the recording says of the model that was served, and who it may be.
+
+        Args:
+            pattern: as for `serving_steps`.
+
+        Returns:
+            The values recorded of each quantity, and the names of known models of which none
+            contradicts them: any of them, or another one, was served.
+        """
+        from pyprof2.analysis.serving.known_models import not_contradicted
+
+        facts = self._served_facts(pattern)
+        return {name: sorted(facts[name], key=str) for name in facts}, not_contradicted(facts)
 
 
 def _read(rank: RankTables, needed: Mapping[str, Collection[str] | None]) -> dict[str, pa.Table]:

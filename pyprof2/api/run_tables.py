@@ -10,17 +10,18 @@ import pyarrow as pa
 
 from pyprof2.api.displays import Summary
 from pyprof2.columns import as_pandas
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.recording import has_text
-from pyprof2.store.folder import STORED, ranks_of, read_table
+from pyprof2.store.folder import STORED, ranks_of, read_manifest, read_table
 from pyprof2.store.rank_tables import RankTables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     import pandas as pd
 
+    from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.summaries.totals import Totals
 
 
@@ -55,8 +56,7 @@ class RunTables:
         found = [each for each in self.ranks if rank in {None, each.rank}]
         if not found:
             known = listed(each.rank for each in self.ranks)
-            msg = f"rank {rank}: no such rank; there is {known}"
-            raise UsageError(msg)
+            refuse(f"rank {rank}: no such rank; there is {known}")
         return found
 
     def table(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
@@ -133,3 +133,40 @@ class RunTables:
         table = read_table(self.path, "steps", [*OF_STEPS, *SHARES])
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
+
+
+@dataclass
+class OfTables:
+    """A run as its tables, its device and its manifest; the attributes are those of `Run`."""
+
+    path: Path
+    device: Path | str | None = None
+    source_root: str | None = None
+    first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Read the manifest, which refuses what is no store.
+
+        Raises:
+            UsageError: `device` is neither a name that is known nor a file.
+        """
+        self.manifest = read_manifest(self.path)
+        if self.device is not None:
+            from pyprof2.analysis.hardware.verdict import named_device
+
+            named_device(self.device)
+
+    @cached_property
+    def _tables(self) -> RunTables:
+        return RunTables(self.path, self.device, self.source_root)
+
+    @property
+    def peaks(self) -> Device | None:
+        """The limits of the devices; None where they are not known, or not all of one kind."""
+        from pyprof2.analysis.hardware.verdict import find_peaks, named_device
+
+        if self.device is not None:
+            return named_device(self.device)
+        found = [find_peaks(row) for row in self._tables.table("devices").to_pylist()]
+        first = next(iter(found), None)
+        return first if first and all(each and each.name == first.name for each in found) else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pyprof2.api.run_tables import OfTables
 from pyprof2.columns import as_pandas
 from pyprof2.store.folder import STORED
 from pyprof2.tables import ENERGY_KIND
@@ -20,55 +20,65 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.spent import Spent
-    from pyprof2.api.run_tables import RunTables
     from pyprof2.store.rank_tables import RankTables
 
 
-@dataclass
-class RunTime:
-    """The time of a run: each attribute and method is what that of `Run` of its name is."""
-
-    tables: RunTables
+class RunTime(OfTables):
+    """The time of a run."""
 
     @cached_property
     def spent(self) -> Spent:
-        """Where the time of the devices went."""
+        """Where the time of the devices went, in steps or in all that was recorded.
+
+        See `pyprof2.analysis.summaries.spent.Spent`.
+        """
         from pyprof2.analysis.summaries.spent import spent
 
-        tables = self.tables
+        tables = self._tables
         idle = tables.table("idle_sums").to_pylist()
         return spent(tables.summary, tables.steps, idle, lambda: self.recorded_parts)
 
     def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of the table `idle` in parts."""
-        for rank in self.tables.ranks:
+        """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
+        for rank in self._tables.ranks:
             yield from rank.in_parts("idle", columns)
 
-    def idle_table(self, normal_gap_us: float | None) -> pa.Table:
-        """Return the table `idle`."""
+    def idle_table(self, normal_gap_us: float | None = None) -> pa.Table:
+        """Return the table `idle` as Arrow, found anew where an argument is given.
+
+        Args:
+            normal_gap_us: how long a gap of queued work, or the time from a launch to its start,
+                may be that needs no other reason; None: 30 us.
+        """
         from pyprof2.analysis.time.idle import GRAPHS, INPUT, idle_of_ranks
 
         if normal_gap_us is None:
-            return self.tables.table("idle")
+            return self._tables.table("idle")
         normal_ns = round(1000 * normal_gap_us)
-        ranks = self.tables.ranks
+        ranks = self._tables.ranks
         needed = INPUT | GRAPHS
         parts = [idle_of_ranks(each.several(needed), each.source_root, normal_ns) for each in ranks]
         return pa.concat_tables(parts).unify_dictionaries()
 
     @cached_property
     def idle_windows(self) -> pd.DataFrame:
-        """How long each device was recorded, active, busy and idle."""
+        """How long each device was recorded, active, busy and idle.
+
+        See `pyprof2.analysis.time.recordings.windows_of_ranks`.
+        """
         from pyprof2.analysis.time.idle import INPUT
         from pyprof2.analysis.time.recordings import windows_of_ranks
 
         times = ("rank", "device", "start_ns", "dur_ns")
         needed = {"kernels": times, "copies": times, "trace": INPUT["trace"]}
-        return self.tables.of_each(lambda rank: windows_of_ranks(rank.several(needed)))
+        return self._tables.of_each(lambda rank: windows_of_ranks(rank.several(needed)))
 
     @cached_property
     def host_time(self) -> pd.DataFrame:
-        """The waits of steps where no device worked."""
+        """The host's time in steps where no device worked (ops, data, Python); else no row.
+
+        See `pyprof2.analysis.time.host_time.host_time`.
+        """
         parts = [STORED["idle"].empty(), *self.host_times.values()]
         table = pa.concat_tables(parts).unify_dictionaries()
         return as_pandas(table, STORED["idle"].never_null)
@@ -79,11 +89,11 @@ class RunTime:
         from pyprof2.analysis.time.host_time import host_time
         from pyprof2.analysis.time.idle import INPUT
 
-        ranks = self.tables.ranks if self.idle_windows.empty else []
+        ranks = self._tables.ranks if self.idle_windows.empty else []
         found = {rank.rank: host_time(rank.several(INPUT), rank.source_root) for rank in ranks}
         return {rank: table for rank, table in found.items() if table.num_rows}
 
-    def idle_sums_and_windows(
+    def _idle_sums_and_windows(
         self, axes: Sequence[str], rank: int | None, normal_gap_us: float | None
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return what of the idle time is added up along axes, and the windows of its devices."""
@@ -106,9 +116,20 @@ class RunTime:
         return select_rank(found, windows, rank)
 
     def idle_and_windows(
-        self, rank: int | None, normal_gap_us: float | None
+        self, rank: int | None = None, normal_gap_us: float | None = None
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the rows that `pyprof2 idle` sums up, and how long their devices were recorded."""
+        """Return the rows that `pyprof2 idle` sums up, and how long what they are of was recorded.
+
+        Those of `idle_table` and `idle_windows`, or, where no device worked, `host_time` and its
+        windows.
+
+        Args:
+            rank: only this one.
+            normal_gap_us: see `idle_table`.
+
+        Raises:
+            UsageError: there is nothing of the rank.
+        """
         from pyprof2.analysis.summaries.idle_profile import select_rank
         from pyprof2.analysis.time.host_time import host_windows
 
@@ -117,7 +138,7 @@ class RunTime:
         whole = as_pandas(self.idle_table(normal_gap_us), STORED["idle"].never_null)
         return select_rank(whole, self.idle_windows, rank)
 
-    def of_queues(
+    def _of_queues(
         self, analysis: Callable[[pa.Table, pa.Table, pa.Table], pa.Table]
     ) -> pd.DataFrame:
         """Return the result of an analysis of the kernels, copies and launches of each rank."""
@@ -130,98 +151,142 @@ class RunTime:
             frame.insert(0, "rank", rank.rank)
             return frame
 
-        return self.tables.of_each(of_rank)
+        return self._tables.of_each(of_rank)
+
+    @property
+    def launch_delays(self) -> pd.DataFrame:
+        """How long each kernel and copy waited after its launch.
+
+        See `pyprof2.analysis.time.queue.launch_delays`.
+        """
+        from pyprof2.analysis.time.queue import launch_delays
+
+        return self._of_queues(launch_delays)
+
+    @property
+    def queue(self) -> pd.DataFrame:
+        """How much was queued and running on each stream, at every change.
+
+        See `pyprof2.analysis.time.queue.queue_depth`.
+        """
+        from pyprof2.analysis.time.queue import queue_depth
+
+        return self._of_queues(queue_depth)
 
     @cached_property
+    def _parts(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The parts of the windows of steps, and of all that was recorded."""
+        import pandas as pd
+
+        from pyprof2.analysis.time.step_parts import INPUT, step_parts
+        from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
+
+        found = []
+        for rank in self._tables.ranks:
+            windows = StepWindows.of(rank.read("steps", OF_WINDOWS))
+            tables = {name: rank.chunked(name, columns) for name, columns in INPUT.items()}
+            both = [_known_device(each, rank.rank) for each in step_parts(tables, windows)]
+            at = both[0]["window"].to_numpy("int64")
+            both[0] = both[0].assign(step=windows.step[at], start_ns=windows.start[at])
+            found.append(both)
+        of_steps, whole = (pd.concat(each, ignore_index=True) for each in zip(*found, strict=True))
+        return of_steps, whole
+
+    @property
     def step_parts(self) -> pd.DataFrame:
-        """The parts that the windows of steps are made of."""
-        from pyprof2.analysis.time.step_parts import step_parts
-        from pyprof2.analysis.time.step_windows import StepWindows
+        """The parts that the windows of steps are made of, and add up to.
 
-        def of_rank(rank: RankTables) -> pd.DataFrame:
-            windows = StepWindows.of(rank.read("steps"))
-            parts = _known_device(step_parts(*_parts_input(rank), windows))
-            at = parts["window"].to_numpy("int64")
-            step, start_ns = windows.step[at], windows.start[at]
-            return parts.assign(rank=rank.rank, step=step, start_ns=start_ns)
+        One row per device, window and part, with `rank`, `device`, `step`, `start_ns` of the
+        window, `part` and `time_ns`; see `pyprof2.analysis.time.step_parts.step_parts`.
+        """
+        return self._parts[0][["rank", "device", "step", "start_ns", "part", "time_ns"]]
 
-        columns = ["rank", "device", "step", "start_ns", "part", "time_ns"]
-        return self.tables.of_each(of_rank)[columns]
-
-    @cached_property
+    @property
     def recorded_parts(self) -> pd.DataFrame:
-        """The parts that all that was recorded of each device is made of."""
-        from pyprof2.analysis.time.step_parts import recorded_parts
+        """The parts that all that was recorded of each device is made of, and adds up to.
 
-        def of_rank(rank: RankTables) -> pd.DataFrame:
-            return _known_device(recorded_parts(*_parts_input(rank))).assign(rank=rank.rank)
-
-        return self.tables.of_each(of_rank)[["rank", "device", "part", "time_ns"]]
+        One row per device and part, with `rank`, `device`, `part` and `time_ns`; see
+        `pyprof2.analysis.time.step_parts.step_parts`.
+        """
+        return self._parts[1][["rank", "device", "part", "time_ns"]]
 
     @cached_property
     def plugin_steps(self) -> pd.DataFrame:
-        """A row for each step, as the TensorBoard plugin counts it."""
+        """A row for each step by what was at work, as the TensorBoard plugin counts it."""
         from pyprof2.analysis.time.plugin_steps import plugin_steps
 
-        parts = [plugin_steps(rank, rank.rank) for rank, _ in self.tables.counted]
+        parts = [plugin_steps(rank, rank.rank) for rank, _ in self._tables.counted]
         return as_pandas(pa.concat_tables(parts), ("rank",))
 
     @cached_property
     def use_over_steps(self) -> pd.DataFrame:
-        """How each device was used from the start of the first step to the end of the last."""
-        return self.tables.frame("device_use")
+        """How each device was used from the start of the first step to the end of the last.
+
+        The table `device_use`.
+        """
+        return self._tables.frame("device_use")
 
     @cached_property
     def device_shares(self) -> dict[str, float | None]:
-        """GPU utilization, SM efficiency and occupancy over all steps."""
+        """GPU utilization, SM efficiency and occupancy over all steps, in %; null where unknown.
+
+        Without steps they are from the first activity to the last.
+        """
         from pyprof2.analysis.time.step_times import mean_shares
 
-        if self.tables.steps:
-            return mean_shares(self.tables.steps, "dur_ns")
-        return mean_shares(self.tables.table("device_use").to_pylist(), "window_ns")
+        if self._tables.steps:
+            return mean_shares(self._tables.steps, "dur_ns")
+        return mean_shares(self._tables.table("device_use").to_pylist(), "window_ns")
 
     @cached_property
-    def utilization(self) -> pa.Table:
-        """MFU and HFU of each step."""
-        return self.tables.table("utilization")
+    def _utilization(self) -> pa.Table:
+        return self._tables.table("utilization")
+
+    @cached_property
+    def utilization(self) -> pd.DataFrame:
+        """MFU and HFU of each step; see `pyprof2.analysis.summaries.utilization.utilization`."""
+        from pyprof2.analysis.summaries.utilization import COLUMNS
+
+        return as_pandas(self._utilization).astype(COLUMNS)
+
+    @cached_property
+    def utilization_rows(self) -> list[dict[str, Any]]:
+        """The rows of `utilization`, null as None; they take less to read."""
+        rows: list[dict[str, Any]] = self._utilization.to_pylist()
+        return rows
 
     @cached_property
     def energy(self) -> pd.DataFrame:
-        """The energy that a step takes."""
+        """The energy that a step takes, one row per counter; empty where none was read.
+
+        See `pyprof2.analysis.time.energy.energy`.
+        """
         import pandas as pd
 
         from pyprof2.analysis.time.energy import RANGES, energy
         from pyprof2.result_tables import ENERGY
 
-        steps = self.tables.frame("steps")
+        steps = self._tables.frame("steps")
         # Names of ranges are long, and most recordings have no reading.
-        having = self.tables.with_ranges(ENERGY_KIND)
+        having = self._tables.with_ranges(ENERGY_KIND)
         parts = [energy(rank.read("ranges", RANGES), steps, rank.rank) for rank in having]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=ENERGY.names)
 
     def line_profile(self, query: LineQuery) -> LineProfile:
-        """Return what lines cost."""
+        """Return what lines cost; see `pyprof2.analysis.summaries.line_profile`."""
         from pyprof2.analysis.summaries.line_profile import line_profile
 
         stacks, roots = {}, {}
-        for rank in self.tables.ranks:
+        for rank in self._tables.ranks:
             stacks[rank.rank] = rank.read("stacks", ["stack_id", "caller_id", "line"])
             roots[rank.rank] = next(iter(rank.source_roots), None)
-        lines, steps = (self.tables.frame(name) for name in ("lines", "steps"))
+        lines, steps = (self._tables.frame(name) for name in ("lines", "steps"))
         return line_profile(lines, stacks, steps, query, roots)
 
 
-def _known_device(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return parts with null as the device of those that name none."""
+def _known_device(parts: pd.DataFrame, rank: int) -> pd.DataFrame:
+    """Return parts of a rank with null as the device of those that name none."""
     from pyprof2.analysis.time.gaps import NEVER
 
     device = parts["device"].astype("Int64")
-    return parts.assign(device=device.mask(device == NEVER))
-
-
-def _parts_input(rank: RankTables) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Return kernels, copies and idle time of a rank, with the columns that parts need."""
-    from pyprof2.analysis.time.step_parts import INPUT
-
-    kernels, copies, idle = (rank.read(name, INPUT[name]) for name in ("kernels", "copies", "idle"))
-    return kernels, copies, idle
+    return parts.assign(device=device.mask(device == NEVER), rank=rank)

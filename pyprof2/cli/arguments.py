@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2.errors import UsageError
 from pyprof2.reports import files
@@ -53,6 +53,19 @@ def add(command: Declares, names: str, **changed: Any) -> None:
     for name in names.split():
         words, given = _SHARED[name]
         command.add_argument(*words, **given | changed)
+
+
+def flags(command: Declares, **helps: str) -> None:
+    """Declare options without a value, by their names with `_` for a dash, in this order."""
+    for name, text in helps.items():
+        command.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
+
+
+def counts(command: Declares, **helps: str) -> None:
+    """Declare options that take a number of 1 or more; see `flags`."""
+    for name, text in helps.items():
+        words = f"--{name.replace('_', '-')}"
+        command.add_argument(words, type=positive, metavar="N", help=text)
 
 
 def add_ranks(command: argparse.ArgumentParser) -> None:
@@ -127,6 +140,15 @@ def refuse(wrong: Mapping[str, object]) -> None:
             raise UsageError(message)
 
 
+def unfit(message: str) -> NoReturn:
+    """Refuse the value of an option.
+
+    Raises:
+        ArgumentTypeError: always; argparse adds the option's name.
+    """
+    raise argparse.ArgumentTypeError(message)
+
+
 def wants_progress(args: argparse.Namespace) -> bool:
     """Return whether somebody may be looking at a progress bar."""
     return not args.quiet and sys.stderr.isatty()
@@ -135,8 +157,7 @@ def wants_progress(args: argparse.Namespace) -> bool:
 def positive(text: str, least: int = 1) -> int:
     """Return `text` as an integer of at least 1, or of `least`."""
     if not text.isdecimal() or int(text) < least:
-        msg = f"{text!r} is not a number of {least} or more"
-        raise argparse.ArgumentTypeError(msg)
+        unfit(f"{text!r} is not a number of {least} or more")
     return int(text)
 
 
@@ -147,8 +168,7 @@ def not_negative(text: str, what: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        msg = f"{text!r} is not {what} of 0 or more"
-        raise argparse.ArgumentTypeError(msg)
+        unfit(f"{text!r} is not {what} of 0 or more")
     return value
 
 
@@ -166,8 +186,7 @@ def byte_count(text: str) -> int:
         base = 1024 if match["binary"] else 1000
         size = round(float(match["number"]) * base ** _THOUSANDS.index(unit))
     if not 0 < size < 1 << 63:
-        msg = f"{text!r} is not a size, as 80GB or 79.1GiB"
-        raise argparse.ArgumentTypeError(msg)
+        unfit(f"{text!r} is not a size, as 80GB or 79.1GiB")
     return size
 
 
@@ -175,8 +194,7 @@ def names(text: str) -> list[str]:
     """Return the names in `text`, which commas separate."""
     found = [name.strip() for name in text.split(",")]
     if not all(found):
-        msg = f"{text!r} has an empty name"
-        raise argparse.ArgumentTypeError(msg)
+        unfit(f"{text!r} has an empty name")
     return found
 
 
@@ -184,9 +202,8 @@ def numbers(text: str) -> list[int]:
     """Return the whole numbers in `text`, which commas separate."""
     try:
         return [int(name) for name in names(text)]
-    except ValueError as error:
-        msg = f"{text!r} are not numbers with commas between"
-        raise argparse.ArgumentTypeError(msg) from error
+    except ValueError:
+        unfit(f"{text!r} are not numbers with commas between")
 
 
 def span(text: str) -> int | str:
@@ -194,8 +211,7 @@ def span(text: str) -> int | str:
     if text in ("latest", "all"):
         return text
     if not text.isdecimal():
-        msg = f"{text!r} is not the number of a span, latest or all"
-        raise argparse.ArgumentTypeError(msg)
+        unfit(f"{text!r} is not the number of a span, latest or all")
     return int(text)
 
 
@@ -207,8 +223,7 @@ def milliseconds(text: str) -> tuple[float, float]:
     except ValueError:
         found = math.nan, math.nan
     if not colon or not all(map(math.isfinite, found)):
-        msg = f"{text!r} is no window in ms, such as 100:250"
-        raise argparse.ArgumentTypeError(msg)
+        unfit(f"{text!r} is no window in ms, such as 100:250")
     return found
 
 
@@ -217,17 +232,15 @@ def step_range(text: str) -> tuple[int, int]:
     first, colon, last = text.partition(":")
     try:
         return int(first), int(last if colon else first)
-    except ValueError as error:
-        msg = f"{text!r} is not a step A or a range of steps A:B"
-        raise argparse.ArgumentTypeError(msg) from error
+    except ValueError:
+        unfit(f"{text!r} is not a step A or a range of steps A:B")
 
 
 def sized_input(text: str) -> tuple[int, Path]:
     """Return the batch size and the path of `B=PATH`."""
     number, equals, path = text.partition("=")
     if not equals or not path or not number.isdecimal() or int(number) < 1:
-        msg = f"{text!r} is not a batch size, an equals sign and a recording, as 8=net8.pyprof2"
-        raise argparse.ArgumentTypeError(msg)
+        unfit(f"{text!r} is not a batch size, an equals sign and a recording, as 8=net8.pyprof2")
     return int(number), place(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
     from pyprof2.analysis.summaries.batch.limits import Tried
@@ -106,11 +106,10 @@ def _add_entry(command: argparse.ArgumentParser) -> None:
         help="take the time of each batch size in N processes, 2 or more, of which the fastest "
         "counts; default: 5",
     )
-    command.add_argument(
-        "--verify",
-        action="store_true",
-        help="then run the batch size that is suggested (the largest that is sure to fit, or where "
-        "that is not known one with 90 %% of the throughput) and the next one",
+    arguments.flags(
+        command,
+        verify="then run the batch size that is suggested (the largest that is sure to fit, or "
+        "where that is not known one with 90 %% of the throughput) and the next one",
     )
 
 
@@ -118,8 +117,7 @@ def _batches(text: str) -> list[int]:
     """Return batch sizes, of which none comes twice."""
     found = [arguments.positive(word) for word in arguments.names(text)]
     if len(set(found)) != len(found):
-        msg = f"{text!r} has a batch size twice"
-        raise argparse.ArgumentTypeError(msg)
+        arguments.unfit(f"{text!r} has a batch size twice")
     return found
 
 
@@ -130,8 +128,9 @@ def _asked(text: str) -> tuple[list[int], dict[str, int]]:
     for word in arguments.names(text):
         name, equals, number = word.rpartition("=")
         if not number.isdecimal() or int(number) < 1 or bool(name) != bool(equals):
-            msg = f"{word!r} is neither a batch size nor a dimension with its value, as S=128"
-            raise argparse.ArgumentTypeError(msg)
+            arguments.unfit(
+                f"{word!r} is neither a batch size nor a dimension with its value, as S=128"
+            )
         if equals:
             given[name] = int(number)
         else:

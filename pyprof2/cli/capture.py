@@ -97,19 +97,12 @@ def add_to(commands: arguments.Commands) -> None:
 def _add_recording(command: argparse.ArgumentParser) -> None:
     """Declare the profiler, its options, and the output."""
     profiler = command.add_mutually_exclusive_group()
-    profiler.add_argument(
-        "--nsys",
-        action="store_true",
-        help="record with Nsight Systems: OUT.nsys-rep and OUT.sqlite; "
+    arguments.flags(
+        profiler,
+        nsys="record with Nsight Systems: OUT.nsys-rep and OUT.sqlite; "
         "the default where nsys is on the PATH",
-    )
-    profiler.add_argument(
-        "--kineto", action="store_true", help="record with torch.profiler: OUT.json.gz"
-    )
-    profiler.add_argument(
-        "--on-demand",
-        action="store_true",
-        help="record nothing: run it so that pyprof2 watch can record it while it runs",
+        kineto="record with torch.profiler: OUT.json.gz",
+        on_demand="record nothing: run it so that pyprof2 watch can record it while it runs",
     )
     command.add_argument(
         "--steps",
@@ -117,17 +110,12 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         metavar="A[:B]",
         help="record step A, or the steps from A to B, and nothing else; steps count from 0",
     )
-    command.add_argument(
-        "--memory",
-        action="store_true",
-        help="record memory with torch.profiler, too, and what it is for: pyprof2 memory "
+    arguments.flags(
+        command,
+        memory="record memory with torch.profiler, too, and what it is for: pyprof2 memory "
         "OUT.json.gz; on a GPU a snapshot of its allocator beside it, OUT.pickle, also when "
         "memory runs out",
-    )
-    command.add_argument(
-        "--keep-cache",
-        action="store_true",
-        help="let torch.compile take graphs from its caches, of which no lines are known; by "
+        keep_cache="let torch.compile take graphs from its caches, of which no lines are known; by "
         "default each graph is compiled anew, once",
     )
     words = "prefer lines of code below DIR, and say so to whoever reads the recording"
@@ -139,9 +127,7 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="the recording; by default named after the script, in the current folder",
     )
-    command.add_argument(
-        "--force", action="store_true", help="overwrite a recording that is there already"
-    )
+    arguments.flags(command, force="overwrite a recording that is there already")
 
 
 def _add_script(command: argparse.ArgumentParser) -> None:

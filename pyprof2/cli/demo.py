@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.capture.runner import environment
+from pyprof2.cli import arguments
 from pyprof2.errors import OutputExistsError
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyprof2.cli import arguments
     from pyprof2.reports.query import Query
 
 _DATA: Final = Path(__file__).resolve().parent.parent / "data"
@@ -52,11 +52,7 @@ def add_to(commands: arguments.Commands) -> None:
         "network serves, which comes with pyprof2. Where nsys is installed, it records the same "
         "script too. With --gpu nothing runs: it shows a recording of a training on an H200.",
     )
-    command.add_argument(
-        "--gpu",
-        action="store_true",
-        help="show the recording of a GPU that comes with pyprof2",
-    )
+    arguments.flags(command, gpu="show the recording of a GPU that comes with pyprof2")
     command.add_argument(
         "-o",
         "--output",

@@ -73,12 +73,10 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _pue(text: str) -> float:
-    import argparse
 
     value = arguments.not_negative(text, "a power usage effectiveness")
     if value < 1:
-        msg = f"{text!r} is less than 1: no power usage effectiveness (PUE) is"
-        raise argparse.ArgumentTypeError(msg)
+        arguments.unfit(f"{text!r} is less than 1: no power usage effectiveness (PUE) is")
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import sys
@@ -14,6 +13,7 @@ from pyprof2.cli import arguments, messages
 from pyprof2.errors import CaptureError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from pyprof2.capture.entry_process import EntryFacts, EntryRun
@@ -37,24 +37,14 @@ def add_to(
     )
     group.add_argument("--entry", type=Path, metavar="FILE", help="run this entry point")
     if batch:
-        group.add_argument(
-            "--batch",
-            type=arguments.positive,
-            metavar="N",
-            help="its batch size; default: that of its input provider",
-        )
+        arguments.counts(group, batch="its batch size; default: that of its input provider")
     on_cpu = "run on the CPU what the code asks of a GPU"
     if devices:
         words = f"cpu: {on_cpu}; without --entry, other GPUs to answer for, as predict does"
         group.add_argument("--on", *names, metavar="cpu|NAME[,NAME…]|all", help=words)
     else:
         group.add_argument("--on", *names, choices=("cpu",), help=on_cpu)
-    group.add_argument(
-        "--threads",
-        type=arguments.positive,
-        metavar="N",
-        help="threads that share the work of an op on the CPU",
-    )
+    arguments.counts(group, threads="threads that share the work of an op on the CPU")
     group.add_argument(
         "--timeout", type=_seconds, metavar="SECONDS", help="most time of one process"
     )
@@ -66,8 +56,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        msg = f"{text!r} is not a number of seconds"
-        raise argparse.ArgumentTypeError(msg)
+        arguments.unfit(f"{text!r} is not a number of seconds")
     return seconds
 
 

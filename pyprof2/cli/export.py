@@ -42,10 +42,9 @@ def add_to(commands: arguments.Commands) -> None:
     )
     arguments.add(command, "input")
     _add_kinds(command)
-    command.add_argument(
-        "--no-findings",
-        action="store_true",
-        help="with --perfetto and --chrome: do not look for findings and the critical path",
+    arguments.flags(
+        command,
+        no_findings="with --perfetto and --chrome: do not look for findings and the critical path",
     )
     _add_step_options(command)
     arguments.add(command, "rank output force source-root")
@@ -61,21 +60,12 @@ def add_to(commands: arguments.Commands) -> None:
 
 def _add_kinds(command: argparse.ArgumentParser) -> None:
     kind = command.add_mutually_exclusive_group(required=True)
-    kind.add_argument(
-        "--perfetto",
-        action="store_true",
-        help="streams, threads, flows, counters, idle time and findings; FILE.pftrace",
-    )
-    kind.add_argument(
-        "--chrome",
-        action="store_true",
-        help="the same as JSON of Chrome's trace event format, 3.5 times as large; FILE.json",
-    )
-    kind.add_argument(
-        "--folded", action="store_true", help="a line for each stack, 'a;b;c 123'; FILE.txt"
-    )
-    kind.add_argument(
-        "--speedscope", action="store_true", help="the same stacks; FILE.speedscope.json"
+    arguments.flags(
+        kind,
+        perfetto="streams, threads, flows, counters, idle time and findings; FILE.pftrace",
+        chrome="the same as JSON of Chrome's trace event format, 3.5 times as large; FILE.json",
+        folded="a line for each stack, 'a;b;c 123'; FILE.txt",
+        speedscope="the same stacks; FILE.speedscope.json",
     )
     kind.add_argument(
         "--skyline",
@@ -114,11 +104,9 @@ def _add_step_options(command: argparse.ArgumentParser, *, report: bool = True) 
         help="device whose memory is written: cuda:0, cpu; default: the GPU with most allocated",
     )
     arguments.add(group, "ledger")
-    group.add_argument(
-        "--batch-size",
-        type=arguments.positive,
-        metavar="N",
-        help="samples in a step, for the throughput in DeepView's JSON; of an entry point by "
+    arguments.counts(
+        group,
+        batch_size="samples in a step, for the throughput in DeepView's JSON; of an entry point by "
         "default as recorded",
     )
     group.add_argument(

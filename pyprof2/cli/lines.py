@@ -37,9 +37,7 @@ def add_to(commands: arguments.Commands) -> None:
         metavar="MODULE",
         help="only what runs in this module, such as blocks.1 or blocks.*.mlp",
     )
-    command.add_argument(
-        "--depth", type=arguments.positive, metavar="N", help="cut the tree below N nodes"
-    )
+    arguments.counts(command, depth="cut the tree below N nodes")
     command.add_argument(
         "--step",
         type=arguments.step_range,

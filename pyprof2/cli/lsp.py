@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
-    from pyprof2.cli import arguments
 
 _NEEDED = ("pygls", "yaml")
 
@@ -26,7 +26,7 @@ def add_to(commands: arguments.Commands) -> None:
         "runs before you allow it.",
     )
     # Editors' clients add it to the command.
-    command.add_argument("--stdio", action="store_true", help="the default, and all there is")
+    arguments.flags(command, stdio="the default, and all there is")
     command.set_defaults(run=run)
 
 

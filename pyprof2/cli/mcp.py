@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.cli import arguments
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
-    from pyprof2.cli import arguments
 
 _NEEDED: Final = ("mcp", "duckdb")
 _SKILL: Final = Path(__file__).resolve().parent.parent / "data" / "SKILL.md"
@@ -34,9 +34,7 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "folders", type=Path, nargs="*", metavar="DIR", help="folders whose recordings may be read"
     )
-    command.add_argument(
-        "--skill", action="store_true", help="print how to use the tools, for an agent to read"
-    )
+    arguments.flags(command, skill="print how to use the tools, for an agent to read")
     command.set_defaults(run=run)
 
 

@@ -52,23 +52,14 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         default="peak",
         help="the moment: the peak (default), the end, the start of a backward, or out of memory",
     )
-    command.add_argument("--timeline", action="store_true", help="show the whole recording")
-    command.add_argument(
-        "--weights",
-        action="store_true",
-        help="show parameters and buffers by name, with their gradients, what the optimizer keeps "
-        "for them, and the line that made them",
-    )
-    command.add_argument(
-        "--events",
-        action="store_true",
-        help="show each block: its op, size, and when it was allocated and released",
-    )
-    command.add_argument(
-        "--statistics",
-        action="store_true",
-        help="show the calls of each op, and how much it allocated and released, by itself and "
-        "with the ops inside",
+    arguments.flags(
+        command,
+        timeline="show the whole recording",
+        weights="show parameters and buffers by name, with their gradients, what the optimizer "
+        "keeps for them, and the line that made them",
+        events="show each block: its op, size, and when it was allocated and released",
+        statistics="show the calls of each op, and how much it allocated and released, by itself "
+        "and with the ops inside",
     )
     command.add_argument(
         "--between",

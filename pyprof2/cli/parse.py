@@ -70,7 +70,7 @@ def add_to(commands: arguments.Commands) -> None:
     )
     arguments.add(command, "source-root")
     _add_beside(command)
-    command.add_argument("--force", action="store_true", help="replace a store that is there")
+    arguments.flags(command, force="replace a store that is there")
     command.set_defaults(run=run)
 
 
@@ -94,9 +94,7 @@ def _add_beside(command: argparse.ArgumentParser) -> None:
         "of eager steps of the same model: their kernels get its ops; may be given several times "
         "(default: the folder capture_traces beside the recording)",
     )
-    captures.add_argument(
-        "--no-capture", action="store_true", help="do not look for the folder capture_traces"
-    )
+    arguments.flags(captures, no_capture="do not look for the folder capture_traces")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
+
+if TYPE_CHECKING:
+    import argparse
 
 _EXAMPLES = """examples:
   pyprof2 predict net.pyprof2 --on all
@@ -74,10 +77,8 @@ def _add_question(command: argparse.ArgumentParser) -> None:
         metavar="NAME|GB/s",
         help="between them: nvlink3, nvlink4, pcie4, pcie5, or GB/s in one direction",
     )
-    command.add_argument(
-        "--no-overlap",
-        action="store_true",
-        help="gradients are added up after the backward pass, not beside it",
+    arguments.flags(
+        command, no_overlap="gradients are added up after the backward pass, not beside it"
     )
     command.add_argument(
         "--level",
@@ -86,11 +87,8 @@ def _add_question(command: argparse.ArgumentParser) -> None:
         metavar="PCT",
         help="the probability of the intervals in %%; default: 80",
     )
-    command.add_argument(
-        "--batch-size",
-        type=arguments.positive,
-        metavar="N",
-        help="samples in a step of one rank, where the recording does not say it",
+    arguments.counts(
+        command, batch_size="samples in a step of one rank, where the recording does not say it"
     )
     command.add_argument(
         "--price",
@@ -115,8 +113,7 @@ def _counts(text: str) -> list[int]:
 def _level(text: str) -> float:
     value = arguments.not_negative(text, "a probability in %")
     if not 0 < value < 100:
-        msg = f"{text!r} is not between 0 and 100"
-        raise argparse.ArgumentTypeError(msg)
+        arguments.unfit(f"{text!r} is not between 0 and 100")
     return value
 
 
@@ -124,8 +121,7 @@ def _price(text: str) -> tuple[str | None, float]:
     """Return the device, None for the recorded one, and its price."""
     name, equals, number = text.rpartition("=")
     if equals and not name.strip():
-        msg = f'{text!r} names no device; as in "H100 SXM"=2.0'
-        raise argparse.ArgumentTypeError(msg)
+        arguments.unfit(f'{text!r} names no device; as in "H100 SXM"=2.0')
     return name.strip() or None, arguments.not_negative(number, "a price")
 
 

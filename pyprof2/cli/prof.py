@@ -70,18 +70,14 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         help="largest first, text from A to Z; +COL: smallest first",
     )
     arguments.add(group, "top")
-    group.add_argument(
-        "--depth",
-        type=arguments.positive,
-        metavar="N",
-        help="with --by layer or range: cut their paths after N names, and sum",
+    arguments.counts(
+        group, depth="with --by layer or range: cut their paths after N names, and sum"
     )
-    group.add_argument(
-        "--fold-numbers",
-        action="store_true",
-        help="with --by layer or range: put together what differs in numbers alone",
+    arguments.flags(
+        group,
+        fold_numbers="with --by layer or range: put together what differs in numbers alone",
+        pyprof="PyProf's columns, headers and words",
     )
-    group.add_argument("--pyprof", action="store_true", help="PyProf's columns, headers and words")
 
 
 def _add_serving(command: argparse.ArgumentParser) -> None:
@@ -99,11 +95,8 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
         help="with --by phase or kind: the model's config.json of Hugging Face: FLOPs, bytes, MFU "
         "and MBU, if it is the model of the recording",
     )
-    group.add_argument(
-        "--tp",
-        type=arguments.positive,
-        metavar="N",
-        help="with --model or --price: how many ranks share its tensors (tensor parallel)",
+    arguments.counts(
+        group, tp="with --model or --price: how many ranks share its tensors (tensor parallel)"
     )
     group.add_argument(
         "--price",
@@ -143,7 +136,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
             metavar=f"{name.upper()}[,…]",
             help=f"only these: {values}",
         )
-    group.add_argument("--no-copies", action="store_true", help="without memcpy and memset")
+    arguments.flags(group, no_copies="without memcpy and memset")
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:
@@ -168,10 +161,8 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         help="with --by step: the time of each step by what was at work, as the TensorBoard plugin "
         "of PyTorch's profiler counts it; name, memory and compute capability of the devices",
     )
-    group.add_argument(
-        "--summary",
-        action="store_true",
-        help="only the totals: of the recording, the ledger, and each step's utilization",
+    arguments.flags(
+        group, summary="only the totals: of the recording, the ledger, and each step's utilization"
     )
     arguments.add(group, f"envelope {arguments.OUTPUT}")
 

@@ -43,9 +43,7 @@ def add_to(commands: arguments.Commands) -> None:
         help="show too what made the steps slower or faster than those of this one",
     )
     arguments.add(command, "span")
-    command.add_argument(
-        "--no-source", action="store_true", help="put no source code into the file"
-    )
+    arguments.flags(command, no_source="put no source code into the file")
     words = (
         "your own code is below DIR: its lines are named, and the files that they are of are put "
         "into the file; without it none is"
@@ -58,9 +56,7 @@ def add_to(commands: arguments.Commands) -> None:
         help="of an inference server the model's config.json of Hugging Face: what its phases and "
         "layers could do at most",
     )
-    command.add_argument(
-        "--tp", type=arguments.positive, metavar="N", help="with --model: how many ranks share it"
-    )
+    arguments.counts(command, tp="with --model: how many ranks share it")
     arguments.add(command, "force")
     command.set_defaults(run=run)
 

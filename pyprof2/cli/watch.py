@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import re
@@ -23,6 +22,7 @@ from pyprof2.reports.cells import clean
 from pyprof2.store.places import place
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from pyprof2.watch.daemon import Daemon
@@ -63,13 +63,12 @@ def add_to(commands: arguments.Commands) -> None:
 
 def _add_actions(command: argparse.ArgumentParser) -> None:
     action = command.add_mutually_exclusive_group()
-    action.add_argument("--env", action="store_true", help="print the variables for a job's shell")
-    action.add_argument("--list", action="store_true", help="list the jobs that ask, and end")
-    action.add_argument(
-        "--serve", action="store_true", help="stay, and record when --trigger asks for it"
-    )
-    action.add_argument(
-        "--trigger", action="store_true", help="let the daemon of --serve record, and wait for it"
+    arguments.flags(
+        action,
+        env="print the variables for a job's shell",
+        list="list the jobs that ask, and end",
+        serve="stay, and record when --trigger asks for it",
+        trigger="let the daemon of --serve record, and wait for it",
     )
     action.add_argument(
         "--every",
@@ -108,12 +107,13 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         help="when to begin: +30s, 14:30:00, 2026-11-26T14:30:00 (default: +13s, by which all "
         "jobs have asked)",
     )
-    command.add_argument("--with-stack", action="store_true", help="record Python's stack, modules")
-    command.add_argument("--memory", action="store_true", help="record memory")
-    command.add_argument("--no-shapes", action="store_true", help="record no shapes of ops")
-    command.add_argument(
-        "--keep", type=arguments.positive, metavar="N", help="with --every: the latest N recordings"
+    arguments.flags(
+        command,
+        with_stack="record Python's stack, modules",
+        memory="record memory",
+        no_shapes="record no shapes of ops",
     )
+    arguments.counts(command, keep="with --every: the latest N recordings")
     command.add_argument(
         "--patience",
         type=_duration,
@@ -121,9 +121,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="give a job up whose file does not come or grow for so long (default: 60s)",
     )
-    command.add_argument(
-        "--no-parse", action="store_true", help="leave the files, without a store and its profile"
-    )
+    arguments.flags(command, no_parse="leave the files, without a store and its profile")
     command.add_argument(
         "-o",
         "--output",
@@ -421,8 +419,7 @@ def _duration(text: str) -> float:
     """Return a time such as `500ms`, `2s` or `10m` in seconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        msg = f"{text!r} is not a time such as 500ms, 2s or 10m"
-        raise argparse.ArgumentTypeError(msg)
+        arguments.unfit(f"{text!r} is not a time such as 500ms, 2s or 10m")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -441,14 +438,12 @@ def _instant(text: str) -> Any:
             found = datetime.combine(now.date(), clock, now.tzinfo)
             found += timedelta(days=1) if found < now else timedelta()
         return found.timestamp
-    msg = f"{text!r} is no instant such as +30s, 14:30:00 or 2026-11-26T14:30:00"
-    raise argparse.ArgumentTypeError(msg)
+    return arguments.unfit(f"{text!r} is no instant such as +30s, 14:30:00 or 2026-11-26T14:30:00")
 
 
 def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        msg = f"{text!r} is no regular expression: {error}"
-        raise argparse.ArgumentTypeError(msg) from error
+        arguments.unfit(f"{text!r} is no regular expression: {error}")
     return text

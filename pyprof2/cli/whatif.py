@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
+
+if TYPE_CHECKING:
+    import argparse
 
 _AXES = ("op", "layer", "kernel", "category")
 _OLD = "kind"
@@ -37,16 +40,14 @@ def add_to(commands: arguments.Commands) -> None:
         "long; may be given several times, each by itself",
     )
     command.add_argument("--rank", type=int, metavar="N", help="rank N takes as long as the others")
-    command.add_argument("--ideal", action="store_true", help="all ranks take the median of theirs")
+    arguments.flags(command, ideal="all ranks take the median of theirs")
     command.add_argument(
         "--transfers",
         type=partial(arguments.not_negative, what="a factor"),
         metavar="FACTOR",
         help="transfers of matched collectives take FACTOR as long",
     )
-    command.add_argument(
-        "--overlap", action="store_true", help="the bound of perfect overlap of everything"
-    )
+    arguments.flags(command, overlap="the bound of perfect overlap of everything")
     arguments.add(command, f"span one-clock format {arguments.OUTPUT} source-root")
     command.set_defaults(run=run)
 
@@ -56,8 +57,7 @@ def _scaled(text: str) -> tuple[str, str, float]:
     axis, _, rest = text.partition("=")
     pattern, _, factor = rest.rpartition("=")
     if axis not in (*_AXES, _OLD) or not pattern:
-        msg = f"{text!r} is not AXIS=REGEX=FACTOR with one of {', '.join(_AXES)}"
-        raise argparse.ArgumentTypeError(msg)
+        arguments.unfit(f"{text!r} is not AXIS=REGEX=FACTOR with one of {', '.join(_AXES)}")
     return axis, pattern, arguments.not_negative(factor, "a factor")
 
 

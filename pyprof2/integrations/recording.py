@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.capture.outputs import say
 from pyprof2.capture.runner import environment
-from pyprof2.errors import OutputExistsError, UsageError
+from pyprof2.errors import OutputExistsError, refuse
 from pyprof2.integrations.environment import be_recordable, is_off, steps_asked, steps_for
 from pyprof2.markers import place_in_job
 from pyprof2.store.unfinished import claim_path
@@ -238,8 +238,7 @@ def as_range(steps: Steps) -> range:
     if isinstance(given, tuple) and len(given) == 2 and all(isinstance(n, int) for n in given):
         given = range(given[0], given[1] + 1)
     if not isinstance(given, range) or not given or given[0] < 0 or given.step != 1:
-        msg = f"steps is {steps!r}; give the first and the last one, as in steps=(3, 6)"
-        raise UsageError(msg)
+        refuse(f"steps is {steps!r}; give the first and the last one, as in steps=(3, 6)")
     return given
 
 

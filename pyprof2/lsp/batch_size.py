@@ -14,7 +14,7 @@ import importlib.util
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyprof2.errors import Pyprof2Error, UsageError
+from pyprof2.errors import Pyprof2Error, refuse
 from pyprof2.lsp.positions import Text, language_of, without_mark
 
 if TYPE_CHECKING:
@@ -307,8 +307,7 @@ def code_of(path: Path, recorded: Sequence[int]) -> dict[str, Any]:
     text = Text(_read(path))
     name = path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
     if not name.isprintable() or '"' in name or "\\" in name:
-        msg = f"{name!r}: this name cannot stand in a patch"
-        raise UsageError(msg)
+        refuse(f"{name!r}: this name cannot stand in a patch")
     found = _candidates(path, text)
     places = [_place(name, text, each, found, recorded) for each in found]
     free = [at for at, place in enumerate(places) if place["value"] is not None]
@@ -331,12 +330,10 @@ def _candidates(path: Path, text: Text) -> list[Candidate]:
     language = language_of(None, str(path))
     if language == "yaml":
         if importlib.util.find_spec("yaml") is None:
-            msg = "reading YAML needs one more package: pip install 'pyprof2[lsp]'"
-            raise UsageError(msg)
+            refuse("reading YAML needs one more package: pip install 'pyprof2[lsp]'")
         return in_yaml(text)
     if language != "python":
-        msg = f"{path}: neither a program (.py) nor YAML (.yaml, .yml)"
-        raise UsageError(msg)
+        refuse(f"{path}: neither a program (.py) nor YAML (.yaml, .yml)")
     try:
         return in_python(ast.parse(without_mark(text.source)), text)
     except (SyntaxError, ValueError, RecursionError) as error:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.markers import Marker
 
 if TYPE_CHECKING:
@@ -392,8 +392,7 @@ def machine_meter() -> Meter | None:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= _LONGEST_IDLE:
-        msg = f"{IDLE} is {text!r}; it can be a number of seconds, {_LONGEST_IDLE:.0f} at most"
-        raise UsageError(msg)
+        refuse(f"{IDLE} is {text!r}; it can be a number of seconds, {_LONGEST_IDLE:.0f} at most")
     everything = [*rapl_counters(POWERCAP), *nvml_counters(None)] if seconds else []
     return Meter(
         lambda: [*rapl_counters(POWERCAP), *nvml_counters(used_gpus())],

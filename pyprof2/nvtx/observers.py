@@ -23,7 +23,7 @@ import sysconfig
 import threading
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 
@@ -107,17 +107,24 @@ class _CompilerFailed(_Unusable):
     """It would fail again."""
 
 
+def _give_up(why: str) -> NoReturn:
+    """Have no observer.
+
+    Raises:
+        _Unusable: always.
+    """
+    raise _Unusable(why)
+
+
 # -- find and compile ------------------------------------------------------------------------------
 
 
 def _path_of_binary() -> Path:
     """Return the observer for this torch and this Python; it is compiled if there is none."""
     if sys.platform != "linux":
-        msg = f"not tried on {sys.platform}"
-        raise _Unusable(msg)
+        _give_up(f"not tried on {sys.platform}")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        msg = "not made for Python without a GIL"
-        raise _Unusable(msg)
+        _give_up("not made for Python without a GIL")
     try:
         source = SOURCE.read_bytes()
     except OSError as error:
@@ -145,8 +152,7 @@ def _make_own(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        msg = f"{folder} is not this user's alone"
-        raise _Unusable(msg)
+        _give_up(f"{folder} is not this user's alone")
 
 
 def _is_own(path: Path) -> bool:
@@ -191,8 +197,7 @@ def _compile_once(path: Path) -> None:
     """Compile, and remember where that failed: it takes long to find out."""
     failed = path.with_suffix(".failed")
     if _is_own(failed):
-        msg = failed.read_text()
-        raise _Unusable(msg)
+        _give_up(failed.read_text())
     try:
         _compile(path)
     except _CompilerFailed as error:
@@ -205,8 +210,7 @@ def _compile(path: Path) -> None:
         filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None
     )
     if compiler is None:
-        msg = "there is no C++ compiler"
-        raise _Unusable(msg)
+        _give_up("there is no C++ compiler")
     home = Path(torch.__file__).parent
     _LOG.warning("compiling the observer of ops for torch %s, once", torch.__version__)
     includes = [
@@ -257,8 +261,7 @@ def _load(path: Path | str) -> Any:
     loader = ExtensionFileLoader("pyprof2.nvtx._observer", str(path))
     spec = importlib.util.spec_from_file_location(loader.name, str(path), loader=loader)
     if spec is None:
-        msg = f"{path} cannot be loaded"
-        raise _Unusable(msg)
+        _give_up(f"{path} cannot be loaded")
     try:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
@@ -349,11 +352,8 @@ def check(module: Any) -> None:
     first = min(lines, default=0)
     is_seen = (test.ops, test.popped) == ([("aten::add", "Tensor")] * 2, 4)
     if not is_seen or payloads != [*range(number, number + 4)]:
-        msg = f"the test saw {test.ops} with numbers {payloads}"
-        raise _Unusable(msg)
+        _give_up(f"the test saw {test.ops} with numbers {payloads}")
     if lines != [first, first + 1] * 2:
-        msg = f"the test saw lines {lines}"
-        raise _Unusable(msg)
+        _give_up(f"the test saw lines {lines}")
     if number != of_node or [tuple(inputs) for inputs in test.inputs] != [_KNOWN] * 4:
-        msg = f"the test saw other inputs: {test.inputs}"
-        raise _Unusable(msg)
+        _give_up(f"the test saw other inputs: {test.inputs}")

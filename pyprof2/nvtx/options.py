@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 SinkName: TypeAlias = Literal["auto", "nvtx", "kineto"]
 
@@ -31,15 +31,12 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.sink not in SINKS:
-            msg = f"sink is {self.sink!r}; it can be {', '.join(SINKS)}"
-            raise UsageError(msg)
+            refuse(f"sink is {self.sink!r}; it can be {', '.join(SINKS)}")
         if self.steps is not None and not isinstance(self.steps, Container):
-            msg = f"steps is {self.steps!r}; give a range or a set of step numbers"
-            raise UsageError(msg)
+            refuse(f"steps is {self.steps!r}; give a range or a set of step numbers")
         for name in (
             "shapes", "source", "layers", "scalars", "cpu_peaks", "energy", "memory", "keep_cache",
         ):  # fmt: skip
             value = getattr(self, name)
             if not isinstance(value, bool):
-                msg = f"{name} is {value!r}; it can be True or False"
-                raise UsageError(msg)
+                refuse(f"{name} is {value!r}; it can be True or False")

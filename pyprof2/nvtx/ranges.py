@@ -8,7 +8,7 @@ from contextlib import ContextDecorator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.nvtx.annotation import current_session
 from pyprof2.nvtx.internals import hide_frame, is_tracing
 from pyprof2.nvtx.schema import UserFunction
@@ -90,14 +90,12 @@ def wrap(owner: ModuleType | type, name: str) -> None:
         UsageError: there is no such function.
     """
     if not isinstance(owner, (ModuleType, type)):
-        msg = f"wrap: {owner!r} is no module and no class"
-        raise UsageError(msg)
+        refuse(f"wrap: {owner!r} is no module and no class")
     attribute = inspect.getattr_static(owner, name, None)
     is_method = isinstance(attribute, (staticmethod, classmethod))
     function = attribute.__func__ if is_method else attribute
     if not callable(function):
-        msg = f"wrap: {owner.__name__} has no function {name!r}"
-        raise UsageError(msg)
+        refuse(f"wrap: {owner.__name__} has no function {name!r}")
     if hasattr(function, "_pyprof2_op"):
         return
     home = f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__

@@ -25,6 +25,7 @@ from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 from pyprof2.columns import as_pandas
+from pyprof2.parsers.formats import SESSIONS
 from pyprof2.recording import has_text
 from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import read_table, write_table
@@ -56,7 +57,7 @@ def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
     members = as_pandas(read_table(store, "collectives", MEMBERS), ("rank", "start_ns", "dur_ns"))
     members = members.astype(dict.fromkeys(("kind", "dtype", "group_key", "group_desc"), object))
     trace = as_pandas(read_table(store, "trace", TRACE))
-    return reduce_job(members, trace, one_clock=one_clock)
+    return reduce_job(members, trace, SESSIONS, one_clock=one_clock)
 
 
 def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:

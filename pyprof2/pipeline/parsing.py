@@ -17,7 +17,7 @@ from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.job import collective_rows
 from pyprof2.analysis.job.clocks import reference
 from pyprof2.analysis.time.idle import GRAPHS, IN_PARTS, INPUT, idle_of_recording
-from pyprof2.errors import LeftOutWarning, TraceError, UsageError, is_shortage, shortage
+from pyprof2.errors import LeftOutWarning, TraceError, is_shortage, refuse, shortage
 from pyprof2.frames import absolute, code_of, is_own_path
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.parsers.formats import stem_of
@@ -101,8 +101,7 @@ def parse(  # noqa: PLR0913 - each is a keyword of the API
     """
     named = [place(paths)] if isinstance(paths, (str, Path)) else [place(path) for path in paths]
     if not named:
-        msg = "no trace given"
-        raise UsageError(msg)
+        refuse("no trace given")
     target = default_store(named[0]) if out is None else place(out)
     with written(target, force=force) as local, here(named, progress=progress) as found:
         parse_found(

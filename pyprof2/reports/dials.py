@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.analysis.summaries.batch import model as batch
 from pyprof2.analysis.summaries.batch.limits import MARGIN, limits, rows
 from pyprof2.analysis.summaries.batch.savings import fixed_memory, held_of
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.reports.batch import BatchQuery, notes
 from pyprof2.reports.page.elsewhere import elsewhere_of
 from pyprof2.reports.page.html import Program, packed, page
@@ -93,8 +93,7 @@ def document(model: Model, query: DialsQuery) -> dict[str, Any]:
     times = [of[measure] for of in answers]
     memory = [of[batch.MEMORY] for of in answers]
     if not any(each.value is not None for each in (*times, *memory)):
-        msg = "neither the time of a step or of kernels nor memory is known: nothing to dial"
-        raise UsageError(msg)
+        refuse("neither the time of a step or of kernels nor memory is known: nothing to dial")
     rates = [batch.throughput(each, size) for size, each in zip(sizes, times, strict=True)]
     return {
         "schema": SCHEMA,

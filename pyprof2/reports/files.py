@@ -21,7 +21,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from pyprof2.errors import OutputExistsError, Pyprof2Error, UsageError
+from pyprof2.errors import OutputExistsError, Pyprof2Error, refuse
 from pyprof2.reports.cells import clean, terminal_width
 from pyprof2.store.places import Address
 
@@ -351,8 +351,7 @@ def open_binary(path: Path | None, what: str) -> Iterator[Callable[[bytes], obje
             yield file.write
         return
     if sys.stdout.isatty():
-        msg = f"{what} is for programs, and stdout is a terminal; give -o FILE"
-        raise UsageError(msg)
+        refuse(f"{what} is for programs, and stdout is a terminal; give -o FILE")
     sys.stdout.flush()
     yield sys.stdout.buffer.write
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.rank_parts import PARTS
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, refuse
 from pyprof2.reports.notebook import escape
 from pyprof2.reports.page.job import HEAT, heat_of, standing_out
 from pyprof2.reports.page.values import column_values
@@ -302,8 +302,7 @@ def choose_window(run: Run, step: int | None, rank: int | None) -> DrawnSpan:
     ranks = run.idle_windows["rank"].tolist()
     rank = ranks[0] if rank is None else rank
     if rank not in ranks:
-        msg = f"rank {rank}: no device of such a rank was recorded; there is {_listed(ranks)}"
-        raise UsageError(msg)
+        refuse(f"rank {rank}: no device of such a rank was recorded; there is {_listed(ranks)}")
     steps = run.steps[run.steps["rank"] == rank]
     if step is None and steps.empty:
         work = _work(run, rank)
@@ -314,8 +313,7 @@ def choose_window(run: Run, step: int | None, rank: int | None) -> DrawnSpan:
     own = steps[steps["step"] == step]
     if own.empty:
         numbers = sorted(set(steps["step"].tolist()))
-        msg = f"step {step}: no such step in rank {rank}; there is {_listed(numbers)}"
-        raise UsageError(msg)
+        refuse(f"step {step}: no such step in rank {rank}; there is {_listed(numbers)}")
     return DrawnSpan(rank, step, *_bounds(own["start_ns"], own["dur_ns"]))
 
 
@@ -412,8 +410,7 @@ def heat_map(go: Any, job: JobOfRanks, measure: str) -> Figure:
         UsageError: there is no such measure, or no device did anything.
     """
     if measure not in HEAT:
-        msg = f"no measure {measure!r}; there are {', '.join(HEAT)}"
-        raise UsageError(msg)
+        refuse(f"no measure {measure!r}; there are {', '.join(HEAT)}")
     _check(job)
     found = heat_of(job.parts, standing_out(job, by_rank(job)))
     row, at, value = (column_values(found["cells"], name) for name in ("row", "column", measure))

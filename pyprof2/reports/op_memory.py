@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pyprof2.analysis.memory.op_memory import EVENT_COLUMNS, STATISTICS_COLUMNS, block_events
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.reports.table import drawn
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def show_statistics(
         UsageError: the window ends before it begins.
     """
     if window_ms is not None and window_ms[0] > window_ms[1]:
-        msg = f"--between {window_ms[0]:g}:{window_ms[1]:g}: it ends before it begins; swap them"
-        raise UsageError(msg)
+        refuse(f"--between {window_ms[0]:g}:{window_ms[1]:g}: it ends before it begins; swap them")
     rows = run.memory_by_op(window_ms)
     if rank is not None:
         rows = rows[rows["rank"] == rank]

@@ -18,7 +18,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     asked_columns,
     row_columns_of,
 )
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.reports import cells
 from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
 from pyprof2.tables import PROFILE_COLUMNS, real
@@ -164,8 +164,7 @@ def column_named(name: str, available: Sequence[str]) -> str:
     if found is None:
         near = difflib.get_close_matches(name, available, n=5, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(available)}"
-        msg = f"no column {name!r}; {hint}"
-        raise UsageError(msg)
+        refuse(f"no column {name!r}; {hint}")
     return found
 
 

@@ -16,7 +16,7 @@ from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.analysis.job.slow_ranks import BUSY, GAIN_MIN, ON_HOST, cost_words
 from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
 from pyprof2.analysis.job.what_if import INFERRED, MODEL_ERROR_MAX, NOT_MODELLED
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
 from pyprof2.reports.table import drawn, with_short_lines
@@ -199,8 +199,7 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
     if query.rank is not None:
         job.run.tables_of(query.rank)
         if "rank" not in rows:
-            msg = f"--by {query.by} has rows of several ranks: leave --rank out"
-            raise UsageError(msg)
+            refuse(f"--by {query.by} has rows of several ranks: leave --rank out")
         rows = rows[rows["rank"] == query.rank].reset_index(drop=True)
     target = query.target
     if not target.is_text:

@@ -15,7 +15,7 @@ import pandas as pd
 from pyprof2.analysis.serving.batches import DECODE, PREFILL
 from pyprof2.analysis.serving.costs import COLUMNS, shares_of_peak
 from pyprof2.analysis.serving.steps import OUTSIDE
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.reports.table import drawn
 from pyprof2.result_tables import SERVING_DIFFERENCE, SERVING_KINDS, SERVING_PHASES, SERVING_STEPS
 from pyprof2.units import counted, format_rate
@@ -356,8 +356,7 @@ def serving_difference(
     for run, name in zip(runs, names, strict=True):
         kinds, tokens = run.serving_kinds(), _batches(run)
         if not tokens or kinds.empty:
-            msg = f"{name}: no step of an inference server, or no work of a device, is recorded"
-            raise UsageError(msg)
+            refuse(f"{name}: no step of an inference server, or no work of a device, is recorded")
         sums = kinds.groupby(list(by), dropna=False)["device_ns"].sum()
         sides.append((sums, tokens))
     rows = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.time.plugin_steps import COLUMNS
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.reports import cells, files
 from pyprof2.reports.cells import records
 from pyprof2.reports.heading import figures, heading
@@ -34,12 +34,10 @@ def check(query: Query) -> None:
         UsageError: they have no rows to choose, or not this format.
     """
     if query.target.form not in _FORMATS:
-        msg = f"--summary comes as {' or '.join(_FORMATS)}, not as {query.target.form}"
-        raise UsageError(msg)
+        refuse(f"--summary comes as {' or '.join(_FORMATS)}, not as {query.target.form}")
     selection = {name: value for name, value in query.selection.items() if value is not None}
     if query.columns or query.sort or query.top or selection != {"copies": True}:
-        msg = "--summary is of the whole recording: leave selection, columns and rows out"
-        raise UsageError(msg)
+        refuse("--summary is of the whole recording: leave selection, columns and rows out")
 
 
 def show(run: Run, query: Query) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.columns import as_pandas
-from pyprof2.errors import TraceError, UsageError
+from pyprof2.errors import TraceError, UsageError, refuse
 from pyprof2.store.folder import STORED
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def dask_frame(ranks: Sequence[RankTables], name: str) -> DaskFrame:
         UsageError: there is no such table, or Dask is not installed.
     """
     if name not in STORED:
-        msg = f"no table {name!r} in a store; there are {', '.join(STORED)}"
-        raise UsageError(msg)
+        refuse(f"no table {name!r} in a store; there are {', '.join(STORED)}")
     try:
         from dask import dataframe
         from dask.dataframe.utils import clear_known_categories

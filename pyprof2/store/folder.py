@@ -7,6 +7,7 @@ are mailed around: what is read is checked first, and nothing is replaced that i
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import glob
 import json
@@ -509,6 +510,7 @@ def _remove_own(folder: Path) -> None:
 
 
 def _os_message(path: Path, error: OSError) -> str:
-    return (
-        f"{path}: cannot write ({error.strerror or error}); give a folder you may write to with -o"
-    )
+    remedy = "give a folder you may write to with -o"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "allow more open files: ulimit -n 1024"
+    return f"{path}: cannot write ({error.strerror or error}); {remedy}"

@@ -178,12 +178,12 @@ JOINS: Final = {
 }  # fmt: skip
 """The columns that hold a row key of another table, or of their own."""
 _ACTIVITIES: Final = ("kernels", "copies")
-_OF_ACTIVITIES: Final = ("call_id", "cost_call_id")
+_OF_ACTIVITIES: Final = ("kernel_id", "call_id", "cost_call_id")
 """The columns that hold a `kernel_id`, by which kernels and copies are numbered together."""
 _POINT_BACK: Final = {"parent_op_id": "ops", "caller_id": "stacks"}
 """The columns whose chains end, because each row points to one before it."""
 _TIMES: Final = ("start_ns", "launch_ns", "time_ns", "end_ns")
-_LENGTHS: Final = ("dur_ns", "self_ns", "op_time_ns", "kernel_count", "kernel_id", "depth")
+_LENGTHS: Final = ("dur_ns", "self_ns", "op_time_ns", "kernel_count", "depth")
 """Times and lengths stay below it, so that their sums fit into 64 bits."""
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Int
     from pyprof2.store.parts import TableParts
 
@@ -131,6 +132,18 @@ class RankTables:
             StoreError: the table is missing or damaged.
         """
         return open_parts(self.store, name, self.rank, own=self.own)
+
+    def chunked(self, name: str, columns: Sequence[str]) -> ChunkedTable:
+        """Return columns of a table as `read` gives it, read part by part where it is stored so.
+
+        Raises:
+            StoreError: the table is missing or damaged.
+        """
+        from pyprof2.analysis.chunked import InMemory
+
+        if self.is_as_stored(name):
+            return self.parts(name)
+        return InMemory(self.read(name, columns))
 
     def in_parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield a table as `read` gives it, part by part where it is as it is stored.

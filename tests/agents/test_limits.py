@@ -114,6 +114,7 @@ def test_sql_keeps_columns_of_one_name_apart(agent_tools: AgentTools) -> None:
     assert row == {"a": 1, "a (2)": 2}
 
 
+@pytest.mark.slow
 def test_the_files_of_a_large_job_do_not_take_the_place_of_rows(tmp_path: Path) -> None:
     from pyprof2.agents.answers import AgentTools
 

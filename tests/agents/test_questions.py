@@ -19,6 +19,8 @@ from tests.agents.conftest import COMPILED, DEMO, GPU, Call, Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+pytestmark = pytest.mark.slow
+
 CPU: Final = "demo.json.gz"
 LEAST: Final = 19
 MOST_CALLS: Final = 3

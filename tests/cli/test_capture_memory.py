@@ -40,6 +40,7 @@ def capture(folder: Path, script: str, *options: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 def test_a_recording_of_one_step_knows_all_that_lives(tmp_path: Path) -> None:
     done = capture(tmp_path, TRAINING, "--steps", "2")
 
@@ -63,6 +64,7 @@ def test_nsys_records_no_memory_of_this_kind(tmp_path: Path) -> None:
     assert "--memory is what torch.profiler records: leave out --nsys" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_leaves_what_was_recorded_until_then(tmp_path: Path) -> None:
     done = capture(tmp_path, TRAINING + "\nraise torch.OutOfMemoryError('too much')\n")
 

@@ -108,6 +108,7 @@ def assert_same(invoke: Invoke, store: Path) -> None:
         assert (found.code, found.out) == (wanted.code, wanted.out), options
 
 
+@pytest.mark.slow
 def test_sums_that_are_stored_print_what_the_kernels_do(invoke: Invoke, store: Path) -> None:
     assert load(store).stored_sums is not None
     assert_same(invoke, store)

@@ -46,6 +46,7 @@ async def conversation(folder: Path) -> list[dict[str, Any]]:
     return answers
 
 
+@pytest.mark.slow
 def test_an_agent_finds_out_why_and_what_it_rests_on(walk: Walk) -> None:
     (walk.folder / "traces").mkdir()
     (walk.folder / "traces" / "net.json.gz").write_bytes(RECORDING.read_bytes())

@@ -34,6 +34,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_changes_its_directory_is_recorded_where_it_began(walk: Walk) -> None:
     script = walk.write("train.py", TRAIN)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.compiled_trace import TRACE
 
 if TYPE_CHECKING:
     from tests.journeys.conftest import Walk
 
 
+@pytest.mark.slow
 def test_the_lines_behind_fused_kernels(walk: Walk) -> None:
     trace = walk.folder / "compiled.json.gz"
     trace.write_bytes(TRACE.read_bytes())

@@ -48,6 +48,7 @@ AT_96 = 4 * (KEPT // 4 + 96 * 64 + 2 * 96 + 3 * 96 * 256 + 256 * 10 + 10 + 2)
 gradient twice, the gradient of the last layer, the loss and the weight of its mean."""
 
 
+@pytest.mark.slow
 def test_a_dial_that_is_dragged_in_the_editor_changes_the_code(walk: Walk) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("pygls")

@@ -65,6 +65,7 @@ def decode_step(number: int) -> list[Event]:
     return events
 
 
+@pytest.mark.slow
 def test_kernels_of_a_decode_graph_have_op_layer_and_line(walk: Walk) -> None:
     (walk.folder / "captures").mkdir()
     trace(walk.folder / "captures" / "bs_32_rank0.json", *captured_graph())
@@ -169,6 +170,7 @@ def with_a_device(path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(document).encode()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="capture needs torch")
 def test_what_our_own_capture_keeps_of_graphs_explains_the_steps(walk: Walk) -> None:
     (walk.folder / "serve.py").write_text(SERVER)

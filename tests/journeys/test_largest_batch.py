@@ -21,6 +21,7 @@ USABLE = 80_000_000 * 0.98
 """Bytes of the recorded device that may be allocated."""
 
 
+@pytest.mark.slow
 def test_a_sweep_says_which_batch_fits_and_the_page_changes_it_in_the_code(walk: Walk) -> None:
     script = workspace(walk.folder / "ws")
     walk.folder = script.parent

@@ -25,6 +25,7 @@ for _ in range(3 + rank):
 PRODUCT_FLOPS = 2 * 4 * 4 * 4
 
 
+@pytest.mark.slow
 def test_two_ranks_of_mpirun_make_one_store(walk: Walk) -> None:
     walk.write("train.py", TRAIN)
     command = [str(PYPROF2), "capture", "--kineto", "-o", "out/mq.json.gz", "train.py"]

@@ -46,6 +46,7 @@ for _ in range(4):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observer", ["1", "0"], ids=["observer", "stacks"])
 def test_a_line_of_operators_in_a_layer(walk: Walk, observer: str) -> None:
     script = walk.write("train.py", TRAIN)

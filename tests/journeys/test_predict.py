@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.journeys.conftest import Walk
 
 
+@pytest.mark.slow
 def test_one_recording_says_which_gpu_to_take(walk: Walk) -> None:
     (walk.folder / "net.json").write_bytes(training_trace())
     walk.text("parse", "net.json")

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.builders import mm_trace
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ def test_what_pyprof_left_is_refused_with_what_to_do(walk: Walk) -> None:
     assert "pyprof2 capture" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_imports_the_modules_has_the_function(walk: Walk) -> None:
     walk.write("net.json", json.dumps(mm_trace()))
     walk.write(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kineto_events import annotation, launched, trace
 from tests.serving_events import gpt_oss_layers, step_events
 
@@ -17,6 +19,7 @@ PREFILL = "execute_20_context_2(sq20sk20sqsq200sqsk200)_generation_0(sq0sk0sqsq0
 DECODE = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk22sqsq2sqsk22)"
 
 
+@pytest.mark.slow
 def test_phases_of_a_server_say_what_a_token_takes(walk: Walk, tmp_path: Path) -> None:
     """A prefill of 4 ms, then two decodes of 1 ms each whose first work is 2 ms apart."""
     trace(
@@ -44,6 +47,7 @@ def test_phases_of_a_server_say_what_a_token_takes(walk: Walk, tmp_path: Path) -
     assert round(decode["out_per_s"]) == 1333
 
 
+@pytest.mark.slow
 def test_what_a_kind_of_layer_takes_and_which_model_it_is(walk: Walk, tmp_path: Path) -> None:
     """A prefill and a decode of three layers on one of eight ranks; then one that is faster."""
     for name, share in (("before", 1.0), ("after", 0.5)):

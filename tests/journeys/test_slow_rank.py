@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.analysis.job.job_generator import Job, simulate, write
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 SLOW, FACTOR = 5, 1.2
 
 
+@pytest.mark.slow
 def test_the_slow_rank_of_eight_is_named_in_the_first_sentence(walk: Walk) -> None:
     files = write(simulate(Job(8, slow={SLOW: FACTOR})), walk.folder)
 
@@ -24,6 +27,7 @@ def test_the_slow_rank_of_eight_is_named_in_the_first_sentence(walk: Walk) -> No
     assert abs(float(row["excess_pct"]) - 100 * (FACTOR - 1)) < 1
 
 
+@pytest.mark.slow
 def test_healthy_ranks_are_said_to_be_healthy(walk: Walk) -> None:
     files = write(simulate(Job(4)), walk.folder)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.snapshots import MODEL, alloc, block, dump, event, flat, forward, free, segment, snapshot
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 MB = 1_000_000
 
 
+@pytest.mark.slow
 def test_a_snapshot_says_which_line_holds_the_memory_and_where_it_would_fit(walk: Walk) -> None:
     # Line 12 keeps 30 MB of each of four layers, line 20 5 MB; line 31 gives its 8 MB back.
     kept = [alloc(100 + at, 30 * MB, forward(12)) for at in range(4)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kineto_events import annotation, frame, kernel, launch, memory, op, step, trace
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
+@pytest.mark.slow
 def test_each_view_of_the_plugin_has_its_figures(walk: Walk) -> None:
     name = "worker0.pt.trace.json"
     trace(

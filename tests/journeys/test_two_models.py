@@ -27,6 +27,7 @@ for _ in range({STEPS}):
 """
 
 
+@pytest.mark.slow
 def test_two_models_each_have_the_flops_of_their_own_layers(walk: Walk) -> None:
     walk.write("distil.py", DISTIL)
 

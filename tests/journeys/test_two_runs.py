@@ -28,6 +28,7 @@ for _ in range(4):
 """
 
 
+@pytest.mark.slow
 def test_two_runs_differ_by_precision_and_not_by_size(walk: Walk) -> None:
     walk.write("train.py", TRAIN)
     for name in ("full", "half"):

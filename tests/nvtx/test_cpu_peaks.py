@@ -111,6 +111,7 @@ def test_where_anything_is_in_the_way_the_annotation_does_without(
     assert cpu_marker() is None
 
 
+@pytest.mark.slow
 def test_nothing_in_the_current_folder_is_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

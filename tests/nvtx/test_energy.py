@@ -171,7 +171,6 @@ def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     pyprof2.shutdown()
 
 
-@pytest.mark.slow
 def test_a_recording_has_the_energy_of_its_steps(powercap: Path, tmp_path: Path) -> None:
     value = itertools.count(5 * 10**6, 7 * 10**6)
     pyprof2.init(sink="kineto", cpu_peaks=False)
@@ -191,7 +190,6 @@ def test_a_recording_has_the_energy_of_its_steps(powercap: Path, tmp_path: Path)
     assert 0 < row["seconds"] <= run.steps["dur_ns"].sum() / 1e9
 
 
-@pytest.mark.slow
 def test_it_can_be_turned_off(powercap: Path, tmp_path: Path) -> None:
     pyprof2.init(sink="kineto", cpu_peaks=False, energy=False)
     with torch.profiler.profile() as profiler:

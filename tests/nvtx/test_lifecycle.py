@@ -67,6 +67,7 @@ def test_shutdown_leaves_torch_as_it_was(way: str) -> None:
     assert same == (["modes", *kept] if way == "observer" else kept)
 
 
+@pytest.mark.slow
 def test_shutdown_leaves_dynamo_as_it_was() -> None:
     code = """
 import torch, torch._dynamo.utils as before
@@ -393,6 +394,7 @@ torch.ones(4, 4) @ torch.ones(4, 4)
 """
 
 
+@pytest.mark.slow
 def test_a_recording_is_written_through_no_planted_link(tmp_path: Path) -> None:
     (tmp_path / "plants.py").write_text(PLANTS)
     command = [sys.executable, "-m", "pyprof2", "capture", "-q", "--kineto", "-o", "net"]

@@ -375,6 +375,7 @@ pyprof2.nvtx.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_a_listener_gets_balanced_ranges(listener: Path, tmp_path: Path) -> None:
     counts = listened(listener, tmp_path, TRAINS)
 

@@ -162,7 +162,6 @@ def _is_op(marker: Marker | None) -> bool:
 
 
 @pytest.mark.nsys
-@pytest.mark.slow
 def test_an_export_says_what_the_oracle_says(exported: list[Op]) -> None:
     assert sum(op.expected is not None for op in exported) > 2000
     assert wrong(exported) == []

@@ -272,6 +272,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 def test_lines_come_from_stacks_where_there_is_no_observer(tmp_path: Path) -> None:
     script = tmp_path / "net.py"
     script.write_text(SCRIPT)

@@ -81,6 +81,7 @@ def run(command: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_kineto_gives_every_op_the_users_ranges_around_it(tmp_path: Path) -> None:
     run([sys.executable, "-c", WITH_KINETO, str(tmp_path / "trace.json")])
     recorded = pyprof2.load(tmp_path / "trace.json")
@@ -95,7 +96,6 @@ def test_kineto_gives_every_op_the_users_ranges_around_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.nsys
-@pytest.mark.slow
 def test_nsys_gives_every_op_the_users_ranges_around_it(tmp_path: Path) -> None:
     program = [sys.executable, "-c", WITH_NSYS]
     recorded = pyprof2.load(nsys_profile(program, tmp_path / "trace"))

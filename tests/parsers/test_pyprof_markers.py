@@ -208,7 +208,6 @@ def lines_of(path: Path) -> Counter[str]:
     return found
 
 
-@pytest.mark.slow
 def test_kernel_time_by_line_of_an_old_recording(shared_trace: Callable[[str], Path]) -> None:
     run = load(shared_trace(TRACE))
 
@@ -219,7 +218,6 @@ def test_kernel_time_by_line_of_an_old_recording(shared_trace: Callable[[str], P
     assert set(found) == {"dummy_network.py:25", "dummy_network.py:26"}
 
 
-@pytest.mark.slow
 def test_convolutions_of_an_old_recording_are_costed(shared_trace: Callable[[str], Path]) -> None:
     kernels = load(shared_trace(TRACE)).kernels
     lines = kernels["source"].astype(str)

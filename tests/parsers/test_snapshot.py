@@ -141,6 +141,7 @@ _HOSTILE: Final[dict[str, tuple[Callable[[], bytes] | bytes, str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "why"), _HOSTILE.values(), ids=_HOSTILE)
 def test_a_hostile_pickle_is_refused_in_one_line_within_seconds(
     made: Callable[[], bytes] | bytes, why: str, tmp_path: Path

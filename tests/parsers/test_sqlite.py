@@ -262,6 +262,7 @@ print(held("VmHWM:") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in Linux's way")
 @pytest.mark.kept("compiled-a text", "pure-a text", "pure-a ring", "compiled-a number")
 @pytest.mark.parametrize(
@@ -342,6 +343,7 @@ with Database(Path(sys.argv[1])) as database:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.kept(
     "compiled-t-count",
     "pure-t-numbers",

@@ -103,7 +103,6 @@ def called(run: Run) -> list[tuple[Any, ...]]:
 
 @pytest.mark.nsys
 @pytest.mark.torch
-@pytest.mark.slow
 def test_the_repeats_of_a_capture_range_are_one_rank_on_one_clock(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     nsys_profile(

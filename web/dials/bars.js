@@ -1,5 +1,5 @@
 // The parts of time and memory: a bar for each part, all on one scale.
-import { el, shown } from "../src/text.js";
+import { el, shown } from "../report/text.js";
 
 const MOST = 10;
 /** The longest bar of where a drag began has this share of the width, so that bars can grow. */

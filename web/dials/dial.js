@@ -1,6 +1,6 @@
 // One dial: a scale with a handle that is dragged, or moved by keys. It knows where it may stand and
 // reports where it is moved to; its handlers do the rest.
-import { el } from "../src/text.js";
+import { el } from "../report/text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 320;

@@ -1,11 +1,11 @@
 // The page with the dials: what each batch size takes, and the number in the code that it changes.
 import "./style.css";
-import { copy } from "../src/clipboard.js";
-import { readDocument } from "../src/document.js";
-import { el, multiline, shown } from "../src/text.js";
-import { startTheme, themeButton } from "../src/theme.js";
-import { byteUnit, quantity, rate, shortTime } from "../src/units.js";
-import { elsewhere } from "../src/elsewhere.js";
+import { copy } from "../report/clipboard.js";
+import { readDocument } from "../report/document.js";
+import { el, multiline, shown } from "../report/text.js";
+import { startTheme, themeButton } from "../report/theme.js";
+import { byteUnit, quantity, rate, shortTime } from "../report/units.js";
+import { elsewhere } from "../report/elsewhere.js";
 import { Bars } from "./bars.js";
 import { Dial } from "./dial.js";
 import { hostOf } from "./host.js";

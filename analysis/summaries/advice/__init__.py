@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pyprof2.analysis.summaries.advice.advise import (
     advice_of_facts,
-    advise,
     alike,
     find_pollution,
     noting_pollution,
@@ -13,6 +12,6 @@ from pyprof2.analysis.summaries.advice.findings import Rule
 from pyprof2.analysis.summaries.advice.rules import RULES
 
 __all__ = [
-    "RULES", "Rule", "advice_of_facts", "advise", "alike", "find_pollution",
+    "RULES", "Rule", "advice_of_facts", "alike", "find_pollution",
     "noting_pollution",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ from pyprof2.analysis.summaries.advice.facts import (
     RankFacts,
     by_device,
     ends,
-    facts_of_ranks,
 )
 from pyprof2.analysis.summaries.advice.findings import (
     FIRES,
@@ -37,9 +36,6 @@ from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
 
     from pyprof2.analysis.intervals import Int
 
@@ -55,31 +51,16 @@ _TYPES: Final = {
 _RECORD_LATER: Final = "steps after warm-up: without step {steps} nothing of it is left"
 
 
-def advise(
-    tables: Mapping[str, pa.Table],
-    devices: Sequence[Mapping[str, Any]],
-    override: Path | str | None = None,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def advice_of_facts(facts_of_each: Iterable[RankFacts]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what all rules find.
 
     Args:
-        tables: columns `facts.INPUT` of the canonical tables.
-        devices: rows of the canonical table `devices`.
-        override: a device's name, or a file that describes one, to use instead of the recorded.
+        facts_of_each: what was recorded of each rank; looked at one after another.
 
     Returns:
         The table `ADVICE`: one row per rank and rule; those that fire, the largest gain first,
         then the unknown and the silent ones. And the joint bounds, see `gain_bound`, a row per
         rank.
-    """
-    return advice_of_facts(facts_of_ranks(tables, devices, override))
-
-
-def advice_of_facts(facts_of_each: Iterable[RankFacts]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what all rules find; see `advise`.
-
-    Args:
-        facts_of_each: what was recorded of each rank; looked at one after another.
     """
     rows, bounds = [], []
     for facts in facts_of_each:

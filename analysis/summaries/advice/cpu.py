@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof2.analysis.intervals import merged
 from pyprof2.analysis.summaries.advice.facts import ends
-from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.analysis.summaries.advice.host import LEAST_PCT, longest, moved, top_line, tops
 from pyprof2.columns import combine_keys
 from pyprof2.units import counted
@@ -55,7 +55,7 @@ def python(facts: RankFacts) -> RuleFinding | None:
     text = f"{share:.1f} % of the time outside of ops and of the loading of data"
     hidden_ns = facts.idle_ns("host_unrecorded")
     if 2 * hidden_ns > time_ns and not facts.has_stacks:
-        return unknown(text, how_to_record(facts, "Python stacks"), hi_ns=time_ns, lo_ns=0)
+        return unknown(text, f"Python stacks: {facts.advice.stacks}", hi_ns=time_ns, lo_ns=0)
     return moved(idle, text, {"ops": idle["op_id"].dropna().drop_duplicates()})
 
 

@@ -23,7 +23,7 @@ from pyprof2.analysis.summaries.advice.facts import (
     matches,
     rows_at,
 )
-from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.analysis.summaries.advice.floors import (
     above_floor,
     bandwidth,
@@ -153,7 +153,7 @@ def unfused_optimizer(facts: RankFacts) -> RuleFinding | None:
         return None
     if not facts.has_steps:
         text = f"{len(own)} short kernels of an optimizer, in an unknown number of steps"
-        return unknown(text, how_to_record(facts, "steps"), evidence=_evidence(own))
+        return unknown(text, f"steps: {facts.advice.steps}", evidence=_evidence(own))
     per_step = len(own) / max(1, own["step"].nunique())
     if per_step < OPTIMIZER_KERNELS:
         return None
@@ -202,7 +202,7 @@ def elementwise_chains(facts: RankFacts) -> RuleFinding | None:
         return None
     size = _sizes(chained)
     if facts.kernel_share(time_ns[np.isnan(size)].sum()) >= SMALL_PCT:
-        return unknown("elementwise kernels of unknown sizes", how_to_record(facts, "shapes"))
+        return unknown("elementwise kernels of unknown sizes", f"shapes: {facts.advice.shapes}")
     order, follows = _follows(facts, wanted, chained, size)
     if not follows.any():
         return None
@@ -288,7 +288,7 @@ def _unjudged(facts: RankFacts, least_pct: float) -> RuleFinding | None:
     if share < least_pct:
         return None
     text = f"{share:.1f} % of the kernels' time in products whose dtypes and sizes are not known"
-    return unknown(text, how_to_record(facts, "shapes"), evidence=_evidence(lost))
+    return unknown(text, f"shapes: {facts.advice.shapes}", evidence=_evidence(lost))
 
 
 def _sizes(rows: pd.DataFrame) -> Floats:

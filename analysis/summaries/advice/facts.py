@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, whole
+from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, frame_of_parts, whole
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
@@ -25,7 +24,6 @@ from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
-from pyprof2.analysis.time.recordings import windows_of_ranks
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
 from pyprof2.columns import narrow, row_of, short, sum_at, text_array
 from pyprof2.recording import code_column, has_text, int_column
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.analysis.job.what_if import Gain, Scenario
     from pyprof2.analysis.summaries.advice.without import Replay
+    from pyprof2.problems import Advice
 
     Devices: TypeAlias = Sequence[tuple[Mapping[str, Any], Device | None]]
 
@@ -64,7 +63,7 @@ INPUT: Final = {
         "rank", "gap_id", "device", "start_ns", "time_ns", "step", "group", "cause", "op",
         "source", "layer", "call", "drained", "op_id", "launch_id", "kernel_id",
     ),
-    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "profiler", "span"),
+    "trace": ("rank", "start_ns", "end_ns", "source_root", "world_size", "span"),
 }  # fmt: skip
 """The columns of the canonical tables that rules need."""
 
@@ -167,7 +166,7 @@ class RankFacts:
         steps: when each step was.
         devices: what was recorded of each device, with its peaks, after an empty one.
         world_size: how many ranks the job has, 1 where that is not recorded.
-        profiler: `kineto` or `nsight`.
+        advice: how to record what is not recorded.
         job: what is known of all ranks together; None where one was recorded.
         compile_events: rows of the manifest: why compiled graphs are not fewer.
         is_cpu: whether no device worked: then `idle` is what `host_time` returns, all time of the
@@ -180,7 +179,7 @@ class RankFacts:
     steps: StepWindows
     devices: Sequence[tuple[Mapping[str, Any], Device | None]]
     world_size: int
-    profiler: str
+    advice: Advice
     job: Together | None = None
     compile_events: Sequence[Mapping[str, Any]] = ()
     is_cpu: bool = False
@@ -409,13 +408,11 @@ class ColumnsOfRank:
         if kept is not None:
             rows = np.flatnonzero(kept)
             where = kept if where is None else rows_at(rows[where], len(kept))
-        if where is not None and not where.any():
-            return _frame(self.read(name, columns, where))
-        if where is not None and name in _READ_AGAIN:
-            return _frame(self.read(name, columns, where))
+        if where is not None and (name in _READ_AGAIN or not where.any()):
+            return self._frame(name, columns, where)
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            read = _frame(self.read(name, lacking))
+            read = self._frame(name, lacking)
             self._known.update({(name, each): read[each] for each in lacking})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
         if name in _READ_AGAIN:
@@ -463,20 +460,26 @@ class ColumnsOfRank:
 
     def read(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pa.Table:
         """Return columns of the rows that are wanted, of all that are stored."""
+        return pa.concat_tables(self._rows(name, columns, where)).unify_dictionaries()
+
+    def _frame(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pd.DataFrame:
+        return frame_of_parts(self._rows(name, columns, where), columns, _short)
+
+    def _rows(self, name: str, columns: Sequence[str], where: Bool | None) -> Iterator[pa.Table]:
+        """Yield them part by part, at least one."""
         table = self._read(name)
         made = [each for each in columns if (name, each) in _MADE]
         stored = {each for each in columns if each not in made}
         stored.update(column for each in made for column in _MADE[name, each])
-        found = []
+        if where is not None and not where.any():
+            yield self._with_made(table.empty(sorted(stored)), made).select(list(columns))
+            return
         for part in range(len(table)):
             own = None if where is None else where[table.offsets[part] : table.offsets[part + 1]]
             if own is None or own.any():
                 rows = self._with_made(table.read(part, sorted(stored)), made)
                 rows = rows.select(list(columns))
-                found.append(rows if own is None or own.all() else rows.filter(pa.array(own)))
-        if not found:
-            found = [self._with_made(table.empty(sorted(stored)), made).select(list(columns))]
-        return pa.concat_tables(found).unify_dictionaries()
+                yield rows if own is None or own.all() else rows.filter(pa.array(own))
 
     def _with_made(self, rows: pa.Table, made: Sequence[str]) -> pa.Table:
         """Return rows with columns that are made of them."""
@@ -495,33 +498,11 @@ class ColumnsOfRank:
         return rows
 
 
-def facts_of_ranks(
-    tables: Mapping[str, pa.Table],
-    devices: Sequence[Mapping[str, Any]],
-    override: Path | str | None = None,
-) -> Iterator[RankFacts]:
-    """Yield what was recorded of each rank whose devices did anything.
-
-    Args:
-        tables: columns `INPUT` of the canonical tables of all ranks.
-        devices: rows of the canonical table `devices`.
-        override: a device's name, or a file that describes one, to use instead of the recorded.
-    """
-    ranks = sorted(set(tables["trace"]["rank"].to_pylist()))
-
-    def of_rank(rank: int) -> tuple[int, Callable[[str], ChunkedTable], StepWindows]:
-        def read(name: str) -> ChunkedTable:
-            return InMemory(tables[name].filter(pc.equal(tables[name]["rank"], rank)))
-
-        return rank, read, _steps_of(read)
-
-    yield from facts_of_parts(map(of_rank, ranks), windows_of_ranks(tables), devices, override)
-
-
 def facts_of_parts(
     parts: Iterable[tuple[int, Callable[[str], ChunkedTable], StepWindows]],
     windows: pd.DataFrame,
     devices: Sequence[Mapping[str, Any]],
+    advice: Advice,
     override: Path | str | None = None,
     job: Together | None = None,
 ) -> Iterator[RankFacts]:
@@ -532,8 +513,9 @@ def facts_of_parts(
             `INPUT`, and when its steps were; asked for one after another, so that few of them are
             in memory together.
         windows: of all ranks, as `windows_of_ranks` returns them.
-        devices: as for `facts_of_ranks`.
-        override: the same.
+        devices: rows of the canonical table `devices`.
+        advice: how to record what is not recorded.
+        override: a device's name, or a file that describes one, to use instead of the recorded.
         job: what is known of all ranks together; None where one was recorded.
     """
 
@@ -543,30 +525,29 @@ def facts_of_parts(
     for rank, read, steps in parts:
         own = windows[windows["rank"] == rank]
         if len(own):
-            yield replace(_of_rank(read, own, steps, judge), job=job)
+            yield replace(_of_rank(read, own, steps, judge, advice), job=job)
 
 
-def facts_of_host(read: Callable[[str], ChunkedTable], times: pa.Table) -> RankFacts:
+def facts_of_host(
+    read: Callable[[str], ChunkedTable], times: pa.Table, advice: Advice
+) -> RankFacts:
     """Return what was recorded of a rank without a device.
 
     Args:
         read: opens a canonical table of it by its name, columns `INPUT`.
         times: of it, see `host_time.host_time`; there is a row at least.
+        advice: how to record what is not recorded.
     """
     windows = host_windows(times.select(["rank", "cause", "time_ns"]).to_pandas())
     idle = InMemory(times.select(INPUT["idle"]))
+    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
+    begun = ["launch_ns", "start_ns", "dur_ns"]
+    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), begun))
     facts = _of_rank(
-        lambda name: idle if name == "idle" else read(name), windows, _steps_of(read),
-        lambda rows: devices_of(rows, []),
+        lambda name: idle if name == "idle" else read(name), windows, step_windows(ranges, work),
+        lambda rows: devices_of(rows, []), advice,
     )  # fmt: skip
     return replace(facts, is_cpu=True)
-
-
-def _steps_of(read: Callable[[str], ChunkedTable]) -> StepWindows:
-    ranges = whole(read("ranges"), ["start_ns", "dur_ns", "name", "kind"]).unify_dictionaries()
-    times = ["launch_ns", "start_ns", "dur_ns"]
-    work = (part for name in ("kernels", "copies") for part in chunks_of(read(name), times))
-    return step_windows(ranges, work)
 
 
 def _of_rank(
@@ -574,54 +555,20 @@ def _of_rank(
     windows: pd.DataFrame,
     steps: StepWindows,
     judge: Callable[[pa.Table], tuple[Int, Devices]],
+    advice: Advice,
 ) -> RankFacts:
     found = judge(read("kernels").empty(["device"]))[1]
-    trace = whole(read("trace"), ["world_size", "profiler"]).to_pylist()
-    size = max((row["world_size"] or 1 for row in trace), default=1)
-    profiler = trace[0]["profiler"] if trace else "kineto"
+    sizes = whole(read("trace"), ["world_size"])["world_size"].to_pylist()
+    size = max((each or 1 for each in sizes), default=1)
     rank, window_ns = int(windows["rank"].iloc[0]), int(windows["window_ns"].sum())
     columns = ColumnsOfRank(read, judge)
-    return RankFacts(rank, columns, window_ns, steps, found, size, profiler)
+    return RankFacts(rank, columns, window_ns, steps, found, size, advice)
 
 
-def _frame(table: pa.Table) -> pd.DataFrame:
-    """Return a DataFrame in which text is categorical and whole numbers stay whole numbers."""
-    columns = {name: _array(name, table[name]) for name in table.column_names}
-    return pd.DataFrame(columns, copy=False)
-
-
-def _array(name: str, column: pa.ChunkedArray) -> Any:
-    """Return a column as pandas takes it; numbers of which none is null as NumPy."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return column.to_numpy()
-    chunks = column.chunks or [pa.array([], kind)]
-    if pa.types.is_dictionary(kind):
-        texts = chunks[0].dictionary.to_pandas()
-        code = np.empty(len(column), np.min_scalar_type(-1 - len(texts)))
-        _fill(code, (each.indices.fill_null(-1) for each in chunks))
-        return pd.Categorical.from_codes(code, texts, validate=False)
-    dtype = kind.to_pandas_dtype()
-    ends = pc.min_max(column).as_py() if name in _SHORT else {"min": _LARGEST_SHORT + 1}
-    if all(abs(end or 0) <= _LARGEST_SHORT for end in ends.values()):
-        # With a million kernels each column counts: numbers of rows and devices are short.
-        dtype = np.int32
-    values = np.empty(len(column), dtype)
-    zero = pa.scalar(0, pa.int64()).cast(kind)
-    _fill(values, (each.fill_null(zero) for each in chunks))
-    if not column.null_count:
-        return values
-    mask = np.empty(len(column), bool)
-    _fill(mask, (each.is_null() for each in chunks))
-    return (pd.arrays.BooleanArray if dtype is np.bool_ else pd.arrays.IntegerArray)(values, mask)
-
-
-def _fill(values: Any, chunks: Iterable[pa.Array]) -> None:
-    """Write what the chunks of a column hold, one after another."""
-    at = 0
-    for chunk in chunks:
-        values[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
-        at += len(chunk)
+def _short(name: str, values: Int) -> Int:
+    """Return numbers of rows and devices in half the memory: of a million kernels it counts."""
+    ends = (values.min(initial=0), values.max(initial=0)) if name in _SHORT else (ENDLESS,)
+    return short(values) if all(abs(end) <= _LARGEST_SHORT for end in ends) else values
 
 
 def is_comm(kernels: pd.DataFrame) -> Bool:

@@ -1,4 +1,4 @@
-"""A rule, its findings in a rank, and how to record what it lacks."""
+"""A rule, and its findings in a rank."""
 
 from __future__ import annotations
 
@@ -119,45 +119,3 @@ def evidence_text(evidence: Mapping[str, Collection[int]]) -> str | None:
         more = len(rows) - _ROWS_NAMED
         parts += [f"{table}:{named}" + (f" (+{more})" if more > 0 else "")] if named else []
     return "; ".join(parts) or None
-
-
-_NSIGHT: Final = "nsight"
-_INIT: Final = "pyprof2.init() in the script"
-_NEEDS: Final = {
-    "shapes": ("profile(record_shapes=True)", _INIT),
-    "steps": ("profile(schedule=…), and prof.step() at the end of each", _INIT),
-    "Python stacks": (
-        "profile(with_stack=True), and a file that keeps its frames",
-        "nsys profile --python-sampling=true",
-    ),
-    "memory": ("profile(profile_memory=True)", "nsys profile --cuda-memory-usage=true"),
-    "allocations of ops": (
-        "profile(profile_memory=True), or pyprof2 capture --memory",
-        "nsys does not; pyprof2 capture --memory",
-    ),
-}
-"""With torch.profiler, with nsys."""
-_LATER: Final = (
-    "record later steps: schedule(wait=…, warmup=…), or pyprof2 capture --steps A:B",
-    "record later: pyprof2 capture --steps A:B, or nsys profile --delay=SECONDS",
-)
-
-
-def how_to_record(facts: RankFacts, what: str) -> str:
-    """Return what to record, and how.
-
-    Args:
-        facts: of the rank.
-        what: one of `shapes`, `steps`, `Python stacks`, `memory`,
-            `allocations of ops`.
-    """
-    return f"{what}: {_NEEDS[what][_is_nsight(facts)]}"
-
-
-def record_later(facts: RankFacts) -> str:
-    """Return how to leave the start of a program out."""
-    return _LATER[_is_nsight(facts)]
-
-
-def _is_nsight(facts: RankFacts) -> bool:
-    return facts.profiler == _NSIGHT

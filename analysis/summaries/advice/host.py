@@ -27,7 +27,7 @@ from pyprof2.analysis.summaries.advice.facts import (
     is_pinned,
     matches,
 )
-from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, most_of, unknown
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, most_of, unknown
 from pyprof2.analysis.summaries.advice.without import blocks_around
 from pyprof2.columns import row_of
 from pyprof2.units import counted, format_bytes, format_time
@@ -257,7 +257,7 @@ def allocator(facts: RankFacts) -> RuleFinding | None:
         return found
     return unknown(
         text,
-        how_to_record(facts, "steps"),
+        f"steps: {facts.advice.steps}",
         hi_ns=found.hi_ns,
         lo_ns=0,
         evidence=evidence,
@@ -434,7 +434,7 @@ def garbage_collection(facts: RankFacts) -> RuleFinding | None:
     if facts.share(silent_ns) < LOADING_PCT:
         return None
     text = f"{facts.share(silent_ns):.1f} % of the time the host did what was not recorded"
-    return unknown(text, how_to_record(facts, "Python stacks"), hi_ns=silent_ns, lo_ns=0)
+    return unknown(text, f"Python stacks: {facts.advice.stacks}", hi_ns=silent_ns, lo_ns=0)
 
 
 def _host_found(

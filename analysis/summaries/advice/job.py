@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.advice.facts import TIMES, RankFacts, by_device, ends, is_pinned
-from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.analysis.summaries.advice.ranks import exposed_with_cause
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def memory_limit(facts: RankFacts) -> RuleFinding | None:
     }
     if not known:
         return unknown(
-            "how much memory was allocated is not recorded", how_to_record(facts, "memory")
+            "how much memory was allocated is not recorded", f"memory: {facts.advice.memory}"
         )
     device, share = max(known.items(), key=lambda item: float(item[1]))
     if share <= MEMORY_PCT:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER, MemoryCurve
 from pyprof2.analysis.memory.timeline import growth, step_ends
-from pyprof2.analysis.summaries.advice.findings import RuleFinding, how_to_record, unknown
+from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.columns import combine_keys, values_of
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.units import counted, format_bytes
@@ -27,7 +27,6 @@ HOLES_PCT: Final = 10
 GROWTH_BYTES: Final = 1 << 20
 STEPS: Final = 4
 """The first and the last step are left out, and two must be left."""
-_NEEDS: Final = "allocations of ops"
 _NOT_RECORDED: Final = "allocations on the device are not recorded"
 
 
@@ -40,7 +39,7 @@ def memory_growth(facts: RankFacts) -> RuleFinding | None:
         return None
     curves = list(_of_gpus(facts))
     if not curves:
-        return unknown(_NOT_RECORDED, how_to_record(facts, _NEEDS))
+        return _unrecorded(facts, _NOT_RECORDED)
     if all(len(step_ends(curve)) < STEPS for _, curve in curves):
         return unknown("growth shows in four steps or more", "more steps")
     for number, curve in curves:
@@ -98,11 +97,7 @@ def fragmentation(facts: RankFacts) -> RuleFinding | None:
                 f"device {curve.device}: {reserved / 1e9:.2f} GB were reserved, and at most "
                 f"{allocated / 1e9:.2f} GB allocated: {holes / 1e9:.2f} GB more"
             )
-    return (
-        None
-        if known
-        else unknown("what the allocator reserves is not recorded", how_to_record(facts, _NEEDS))
-    )
+    return None if known else _unrecorded(facts, "what the allocator reserves is not recorded")
 
 
 def kept_for_backward(facts: RankFacts) -> RuleFinding | None:
@@ -114,9 +109,7 @@ def kept_for_backward(facts: RankFacts) -> RuleFinding | None:
     every = () if facts.lacks_totals else _of_gpus(facts)
     curves = [(n, c) for n, c in every if sizes.get(c.device) and c.base is not None]
     if not curves:
-        return unknown(
-            "how full the memory of the device is, is not recorded", how_to_record(facts, _NEEDS)
-        )
+        return _unrecorded(facts, "how full the memory of the device is, is not recorded")
     for number, curve in curves:
         peak = int(curve.base or 0) + curve.over_base(curve.peak)
         found = facts.memory.retained(number)
@@ -132,6 +125,10 @@ def kept_for_backward(facts: RankFacts) -> RuleFinding | None:
             )
             return RuleFinding(text, source=first["line"])
     return None
+
+
+def _unrecorded(facts: RankFacts, text: str) -> RuleFinding:
+    return unknown(text, f"allocations of ops: {facts.advice.allocations}")
 
 
 def _of_gpus(facts: RankFacts) -> Iterator[tuple[int, MemoryCurve]]:

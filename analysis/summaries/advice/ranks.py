@@ -113,11 +113,12 @@ def _gained(text: str, gain: Gain, if_what: str) -> RuleFinding:
 def _one_of_two(facts: RankFacts, job: Together) -> RuleFinding | None:
     """Return what says that one of two ranks computes longer, and that replay gains without it."""
     rank = facts.rank
-    own = job.scores[(job.scores["score"] == BUSY) & (job.scores["rank"] == rank)]
-    if len(own) != 1 or int(own["peers"].iloc[0]) != 1:
+    both = job.scores[job.scores["score"] == BUSY].set_index("rank")["time_ns"]
+    # Of a rank that did nothing there is no score, and it is no peer.
+    alike = [r for r in both.index if job.roles.get(r) == job.roles.get(rank)]
+    if len(alike) != 2 or rank not in alike:
         return None
-    (other,) = (r for r in job.roles if r != rank and job.roles[r] == job.roles.get(rank))
-    both = job.scores[(job.scores["score"] == BUSY)].set_index("rank")["time_ns"]
+    other = alike[alike[0] == rank]
     ratio = 100 * (float(both[rank]) / max(1.0, float(both[other])) - 1)
     if ratio < RATIO_PCT:
         return None

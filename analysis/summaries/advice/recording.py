@@ -12,7 +12,7 @@ import pandas as pd
 
 from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import RankFacts, codes, ends, int_values
-from pyprof2.analysis.summaries.advice.findings import RuleFinding, record_later
+from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.columns import combine_keys, values_of
 from pyprof2.units import counted, format_time
@@ -39,7 +39,7 @@ def slow_launches(facts: RankFacts) -> RuleFinding | None:
     launches = counted(len(calls), "launch", "launches")
     together = " together" if len(calls) > 1 else ""
     text = f"{launches} of over 1 ms, {format_time(int(calls['dur_ns'].sum()))}{together}"
-    return RuleFinding(text, evidence={"launches": calls["launch_id"]}, remedy=record_later(facts))
+    return RuleFinding(text, evidence={"launches": calls["launch_id"]}, remedy=facts.advice.later)
 
 
 def module_loading(facts: RankFacts) -> RuleFinding | None:
@@ -51,7 +51,7 @@ def module_loading(facts: RankFacts) -> RuleFinding | None:
         return None
     text = f"code was loaded {counted(len(start), 'time')}, for {format_time(time_ns)}"
     evidence = {"launches": calls["launch_id"], "stalls": stalls["stall_id"]}
-    return RuleFinding(text, evidence=evidence, remedy=record_later(facts))
+    return RuleFinding(text, evidence=evidence, remedy=facts.advice.later)
 
 
 def slow_first_step(facts: RankFacts) -> RuleFinding | None:
@@ -61,7 +61,7 @@ def slow_first_step(facts: RankFacts) -> RuleFinding | None:
         return None
     ratio = times[0] / np.median(times)
     text = f"step {facts.steps.step[0]} took {ratio:.1f} times the median step"
-    return RuleFinding(text, remedy=record_later(facts))
+    return RuleFinding(text, remedy=facts.advice.later)
 
 
 def unrecorded_start(facts: RankFacts) -> RuleFinding | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pyprof2.analysis.summaries.batch.fits import Curve, bounds, fit_curve, fit_line
 from pyprof2.analysis.summaries.batch.work import ELEMENTS, FLOPS, SAME_WORK, BatchWork, work_of
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -264,14 +264,12 @@ class Model:
         free = self.work.free
         if unknown := [name for name in given if name not in free]:
             there = ", ".join(free) or "none"
-            msg = (
+            refuse(
                 f"{unknown[0]}: no dimension of this name differs between the recordings beside "
                 f"the batch; there is {there}"
             )
-            raise UsageError(msg)
         if batch < 1 or any(value < 1 for value in given.values()):
-            msg = "a batch size and a dimension are 1 or more"
-            raise UsageError(msg)
+            refuse("a batch size and a dimension are 1 or more")
 
     def answer(self, measure: str, batch: int, given: Mapping[str, int]) -> Answer:
         """Return one of the numbers of a batch size; not `THROUGHPUT`."""
@@ -427,21 +425,17 @@ def fit_model(recordings: Sequence[Recorded]) -> Model:
     sizes = sorted(each.batch for each in recordings)
     if len(set(sizes)) != len(sizes):
         twice = next(size for size in sizes if sizes.count(size) > 1)
-        msg = f"batch size {twice} is given twice; a model needs different ones"
-        raise UsageError(msg)
+        refuse(f"batch size {twice} is given twice; a model needs different ones")
     if len(sizes) < FEWEST:
         given = ", ".join(map(str, sizes)) or "none"
-        msg = (
+        refuse(
             f"a batch model needs recordings at {FEWEST} or more batch sizes, better four that "
             f"double each time; given: {given}"
         )
-        raise UsageError(msg)
     if len({each.is_gpu for each in recordings}) > 1:
-        msg = "some of the recordings have kernels and others none: they do not belong together"
-        raise UsageError(msg)
+        refuse("some of the recordings have kernels and others none: they do not belong together")
     if idle := next((each.batch for each in recordings if not sum(each.work_ns)), None):
-        msg = f"batch size {idle}: no kernel and no op is recorded in its steps"
-        raise UsageError(msg)
+        refuse(f"batch size {idle}: no kernel and no op is recorded in its steps")
     ordered = sorted(recordings, key=lambda each: each.batch)
     return Model(ordered, work_of(ordered))
 

@@ -162,7 +162,6 @@ def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:
         "version": query.version,
         "command": f"pyprof2 prof {shlex.quote(str(query.input))}{run.span_option}",
         "devices": summary["devices"],
-        "profiler": next(iter(summary["profilers"]), None),
         "ranks": summary["ranks"],
         "has_gpu": not summary["no_gpu"],
         "causes": {part_label(f"{IDLE}{each.name}"): each.meaning for each in CAUSES},

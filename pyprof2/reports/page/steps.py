@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
+from pyprof2.analysis.chunked import frame_of_parts
 from pyprof2.analysis.time.step_parts import BUSY, HOST_INPUT, HOST_PARTS, IDLE, host_parts
 from pyprof2.analysis.time.step_times import median_step, outlier_steps, timed_steps
 from pyprof2.analysis.time.step_windows import StepWindows
@@ -135,7 +135,8 @@ def steps_apart(run: Run) -> dict[int, list[int]]:
     return found
 
 
-_LANE: Final = ("start_ns", "dur_ns", "tid", "op", "layer", "category", "parent_op_id")
+_SHOWN: Final = ("rank", "start_ns", "dur_ns", "tid", "op", "layer", "category")
+_LANE: Final = (*_SHOWN, "parent_op_id")
 
 
 def parts_of_host(run: Run, *, whole: bool) -> pd.DataFrame:
@@ -176,14 +177,9 @@ def _whole(ops: Any) -> StepWindows:
 
 def lanes(run: Run) -> pd.DataFrame:
     """Return the ops that are in no other, with the columns that time lines are made of."""
-    return pd.concat(list(_lanes(run)), ignore_index=True)
-
-
-def _lanes(run: Run) -> Iterator[pd.DataFrame]:
-    for rank in run.tables_of():
-        ops = [part.filter(part[_LANE[-1]].is_null()) for part in rank.in_parts("ops", _LANE)]
-        own = pa.concat_tables(ops).unify_dictionaries().drop_columns(_LANE[-1]).to_pandas()
-        yield own.assign(rank=rank.rank, name=own["op"]).rename(columns={"tid": "track"})
+    parts = (part for rank in run.tables_of() for part in rank.in_parts("ops", _LANE))
+    found = frame_of_parts((part.filter(part["parent_op_id"].is_null()) for part in parts), _SHOWN)
+    return found.assign(name=found["op"]).rename(columns={"tid": "track"})
 
 
 def recorded_windows(run: Run) -> Iterator[dict[str, Any]]:

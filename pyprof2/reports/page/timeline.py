@@ -6,24 +6,25 @@ phases and layers that they work for, below them why they were idle, and what th
 
 from __future__ import annotations
 
-import itertools
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from pyprof2.analysis.time.slices import merge_short
+from pyprof2.analysis.chunked import frame_of_parts
+from pyprof2.analysis.time.slices import greatest_of_runs, merge_short
 from pyprof2.analysis.time.step_times import median_step, timed_steps
-from pyprof2.columns import as_pandas
+from pyprof2.columns import distinct, sum_at, values_of
 from pyprof2.pipeline.allocation import release_unused
+from pyprof2.recording import TextCodes
 from pyprof2.reports.page.steps import lanes, recorded_windows
 from pyprof2.reports.page.values import text_column
 from pyprof2.tables import IDLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.api.run import Run
@@ -35,10 +36,11 @@ _LEAST: Final = 3000
 MOST_THREADS: Final = 3
 MOST_RECORDED: Final = 4
 """How many devices have a time line of all that was recorded, beside their steps."""
-_ROWS: Final = ("rank", "device", "stream", "start_ns", "dur_ns", "kernel_short", "op", "layer",
-                "category", "direction", "range")  # fmt: skip
+_ROWS: Final = (
+    "rank", "kernel_id", "device", "stream", "start_ns", "dur_ns", "kernel_short", "op", "layer",
+    "category", "direction", "range",
+)  # fmt: skip
 _IDLE: Final = ("rank", "device", "start_ns", "time_ns", "cause", "group", "op", "layer")
-_NO_NUMBER: Final = -1
 
 
 def timeline_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]]:
@@ -88,7 +90,7 @@ def _windows(run: Run, work: pd.DataFrame) -> Iterator[dict[str, Any]]:
     yield from first
     # Where a device had one step, that is the recording.
     if others or len(first) > len(devices):
-        yield from itertools.islice(_recorded(run, work), MOST_RECORDED)
+        yield from islice(_recorded(run, work), MOST_RECORDED)
     yield from others
 
 
@@ -101,30 +103,34 @@ def _recorded(run: Run, work: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _work(run: Run) -> pd.DataFrame:
-    """Return kernels and copies, each stream a track."""
-    return run.rows(_ROWS).rename(columns={"kernel_short": "name", "stream": "track"})
+    """Return kernels and copies in order of their ids, each stream a track."""
+    ranks = [(rank, name) for rank in run.counted_ranks for name in ("kernels", "copies")]
+    found = frame_of_parts(
+        (part for rank, name in ranks for part in rank.in_parts(name, _ROWS)), _ROWS
+    )
+    order = np.lexsort((found.pop("kernel_id"), found["rank"]))
+    found = found.take(order).reset_index(drop=True)
+    return found.rename(columns={"kernel_short": "name", "stream": "track"})
 
 
 def _idle(run: Run) -> pd.DataFrame:
     """Return the columns of idle time that its boxes show."""
-    parts = [IDLE.schema(_IDLE).empty_table(), *run.idle_parts(_IDLE)]
-    found = as_pandas(pa.concat_tables(parts).unify_dictionaries(), IDLE.never_null)
-    parts.clear()
-    release_unused()
+    found = frame_of_parts(chain([IDLE.empty()], run.idle_parts(_IDLE)), _IDLE)
     return found.rename(columns={"time_ns": "dur_ns", "cause": "name", "group": "category"})
 
 
 def _whole(work: pd.DataFrame, row: dict[Any, Any]) -> dict[str, Any]:
     """Return the window of a device from its first activity to its last."""
     device = _number(row["device"])
-    own = work[(work["rank"] == row["rank"]) & _same(work["device"], device)]
+    own = (work["rank"].to_numpy() == row["rank"]) & _same(work["device"], device)
+    start, length = (work[name].to_numpy(np.int64)[own] for name in ("start_ns", "dur_ns"))
     return {
         "rank": int(row["rank"]),
         "device": device,
         "step": None,
         "why": "recording",
-        "start_ns": int(own["start_ns"].min()),
-        "end_ns": int((own["start_ns"] + own["dur_ns"]).max()),
+        "start_ns": int(start.min()),
+        "end_ns": int((start + length).max()),
     }
 
 
@@ -133,8 +139,8 @@ def _number(device: Any) -> int | None:
 
 
 def _same(values: pd.Series, device: int | None) -> Bool:
-    numbers = values.to_numpy(np.int64, na_value=_NO_NUMBER)
-    found: Bool = numbers == (_NO_NUMBER if device is None else device)
+    same = values.isna() if device is None else values == device
+    found: Bool = same.to_numpy(bool, na_value=False)
     return found
 
 
@@ -152,7 +158,10 @@ class _Recorded(NamedTuple):
         host = lanes(run)
         work = host.iloc[:0] if run.summary["no_gpu"] else _work(run)
         steps = run.steps[["rank", "device", "start_ns", "dur_ns", "step"]]
-        return cls(work, host, _idle(run), steps)
+        found = cls(work, host, _idle(run), steps)
+        # What was let go between columns that stay is a quarter of these.
+        release_unused()
+        return found
 
     def tracks(self, window: dict[str, Any], room: int) -> Iterator[dict[str, Any]]:
         """Give the tracks of a window, of about `room` boxes, in the order in which they stand."""
@@ -181,9 +190,10 @@ def _inside(frame: pd.DataFrame, window: dict[str, Any]) -> pd.DataFrame:
     inside &= frame["rank"].to_numpy() == window["rank"]
     if "device" in frame:
         inside &= _same(frame["device"], window["device"])
-    # A frame of a million rows is not copied where all of it is asked for.
-    chosen: pd.DataFrame = frame if inside.all() else frame[inside]
-    return chosen
+    # Of a frame of a million rows those that stand together are not copied.
+    rows = np.flatnonzero(inside)
+    first, end = (rows[0], rows[-1] + 1) if len(rows) else (0, 0)
+    return frame.iloc[first:end] if len(rows) == end - first else frame.take(rows)
 
 
 def _marks(steps: pd.DataFrame, window: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -198,20 +208,19 @@ def _tracks(
     rows: pd.DataFrame, window: dict[str, Any], room: int, kind: str
 ) -> Iterator[dict[str, Any]]:
     """Give the tracks of a kind, those with the most time."""
-    codes, names = np.zeros(len(rows), np.int64), pd.Index([None])
+    codes: Any = np.zeros(len(rows), np.int8)
+    names = pd.Index([None])
     if kind != "idle":
         codes, names = pd.factorize(rows["track"], sort=True, use_na_sentinel=False)
     most = MOST_THREADS if kind == "host" else MOST_TRACKS
+    if len(names) > most:
+        time = sum_at(codes, rows["dur_ns"].to_numpy(np.int64), len(names))
+        keep = np.isin(codes, np.argsort(-time, kind="stable")[:most])
+        rows, codes = rows[keep], codes[keep]
     start, length = (rows[each].to_numpy(np.int64) for each in ("start_ns", "dur_ns"))
-    time = np.zeros(len(names), np.int64)
-    np.add.at(time, codes, length)
-    busiest = np.argsort(-time, kind="stable")[:most]
-    keep = np.flatnonzero(np.isin(codes, busiest))
-    busy = rows["busy_ns"].to_numpy(np.int64)[keep] if "busy_ns" in rows else None
+    busy = rows["busy_ns"].to_numpy(np.int64) if "busy_ns" in rows else None
     bounds = (window["start_ns"], window["end_ns"])
-    track, start = codes[keep].astype(np.int64), start[keep]
-    found = merge_short(track, start, start + length[keep], bounds, room, busy)
-    found = found._replace(longest=keep[found.longest])
+    found = merge_short(codes, start, start + length, bounds, room, busy)
     for each in np.unique(found.track).tolist():
         own = found.track == each
         longest = rows.iloc[found.longest[own]]
@@ -235,40 +244,96 @@ _MOST_OF_ALL: Final = 0.95
 """Names below one that holds more of the time than this are shown instead of it."""
 
 
-def spans(work: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+class _InOrder(NamedTuple):
+    """Activities in order of time: starts, lengths, and categories by number, the last is null."""
+
+    start: Int
+    length: Int
+    category: Int
+    categories: list[str | None]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> _InOrder:
+        """Return those of rows, whose categories are numbered in the order of the alphabet."""
+        start, length = (rows[name].to_numpy(np.int64) for name in ("start_ns", "dur_ns"))
+        names = rows["category"].cat.categories
+        place = np.r_[np.argsort(np.argsort(names.to_numpy(str))), len(names)]
+        return cls(start, length, place[rows["category"].cat.codes], [*sorted(names), None])
+
+    def in_a_row(self, code: Int, texts: Sequence[str]) -> pd.DataFrame:
+        """Return the spans of those that follow one another and have one text; -1 has none."""
+        rows = np.flatnonzero(code >= 0)
+        code, start, length, category = (
+            column[rows] for column in (code, self.start, self.length, self.category)
+        )
+        end = start + length
+        latest = np.maximum.accumulate(end)
+        # Time that an earlier kernel covers already counts once.
+        own = np.maximum(end - np.maximum(start, np.r_[start[:1], latest[:-1]]), 0)
+        begins = np.r_[True, code[1:] != code[:-1]][: len(code)]
+        first = np.flatnonzero(begins)
+        pairs, place = distinct((np.cumsum(begins) - 1) * len(self.categories) + category)
+        of, category = np.divmod(pairs, len(self.categories))
+        most = greatest_of_runs(
+            sum_at(place, length, len(pairs)), np.searchsorted(of, np.arange(len(first)))
+        )
+        return pd.DataFrame(
+            {
+                "start_ns": start[first],
+                "dur_ns": np.maximum.reduceat(end, first) - start[first],
+                "busy_ns": np.add.reduceat(own, first),
+                "name": np.array([*texts], object)[code[first]],
+                "op": None,
+                "category": np.array(self.categories, object)[category[most]],
+            }
+        )
+
+
+def spans(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Give tracks of spans: user's ranges, directions, and layers at a few depths.
 
     Args:
-        work: the kernels and copies of a device in a window: `start_ns, dur_ns, range, direction,
-            layer, category`.
+        rows: the kernels and copies of a device in a window: `start_ns, dur_ns`, and as texts
+            `range, direction, layer, category`.
 
     Yields:
         The name of a track, its kind (`phase` or `layer`), and its spans: `start_ns, dur_ns,
         busy_ns` (any kernel of it ran), `name, layer, op` (null), `category` (of most of it).
     """
-    work = work.sort_values("start_ns", kind="stable").reset_index(drop=True)
+    start = rows["start_ns"].to_numpy(np.int64)
+    if (start[1:] < start[:-1]).any():
+        rows = rows.take(np.argsort(start, kind="stable"))
+    work = _InOrder.of(rows)
     for name, key in (("range", "range"), ("phase", "direction")):
-        found = _in_a_row(work, work[key].astype(object))
-        if len(found):
-            yield name, "phase", found.assign(layer=None)
-    yield from _layers(work)
+        code, texts = _codes(rows[key])
+        if (code >= 0).any():
+            yield name, "phase", work.in_a_row(code, texts).assign(layer=None)
+    yield from _layers(work, *_codes(rows["layer"]))
 
 
-def _layers(work: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def _codes(texts: pd.Series) -> tuple[Any, list[str]]:
+    """Return a column of text as codes, -1 for null, and the texts."""
+    return texts.cat.codes.to_numpy(), texts.cat.categories.tolist()
+
+
+def _layers(
+    work: _InOrder, code: Int, paths: Sequence[str]
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Give the layers, each depth a track whose names begin where those above it end."""
-    work = work[work["layer"].notna()].reset_index(drop=True)
-    codes, paths = pd.factorize(work["layer"].astype(object))
-    split = [str(path).split(".") for path in paths]
-    time = work["dur_ns"].to_numpy(np.int64)
+    used = values_of(code[code >= 0])
+    split = [paths[each].split(".") for each in used.tolist()]
+    deepest = max(map(len, split), default=0)
+    whole = max(1, int(work.length[code >= 0].sum()))
+    prefix_of = np.full(len(paths) + 1, -1)
     above, drawn = 0, 0
-    for depth in range(1, 1 + max(map(len, split), default=0)):
-        names = [".".join(each[:depth]) if len(each) >= depth else None for each in split]
-        prefix = pd.Series(np.array([*names, None], object)[codes])
-        share = pd.Series(time).groupby(prefix).sum().max() / max(1, time.sum())
-        if share > _MOST_OF_ALL and depth < max(map(len, split)):
+    for depth in range(1, 1 + deepest):
+        names = TextCodes()
+        prefix_of[used] = [names[".".join(e[:depth])] if len(e) >= depth else -1 for e in split]
+        prefix = prefix_of[code]
+        if sum_at(prefix, work.length, len(names)).max() / whole > _MOST_OF_ALL and depth < deepest:
             above = depth
             continue
-        found = _in_a_row(work, prefix)
+        found = work.in_a_row(prefix, [*names])
         short = {name: ".".join(name.split(".")[above:]) for name in found["name"].unique()}
         yield (
             f"layer {depth}",
@@ -278,33 +343,3 @@ def _layers(work: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
         above, drawn = depth, drawn + 1
         if drawn == MOST_DEPTHS:
             return
-
-
-def _in_a_row(work: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
-    """Return the spans of kernels that follow one another and have one key; null has none."""
-    known = key.notna().to_numpy()
-    work, key = work[known], key[known]
-    if work.empty:
-        return pd.DataFrame(columns=["start_ns", "dur_ns", "busy_ns", "name", "op", "category"])
-    start = work["start_ns"].to_numpy(np.int64)
-    end = start + work["dur_ns"].to_numpy(np.int64)
-    latest = np.maximum.accumulate(end)
-    # Time that an earlier kernel covers already counts once.
-    own = np.maximum(end - np.maximum(start, np.r_[start[0], latest[:-1]]), 0)
-    codes = pd.factorize(key)[0]
-    group = np.cumsum(np.r_[0, codes[1:] != codes[:-1]])
-    first = np.flatnonzero(np.diff(group, prepend=-1))
-    until = np.maximum.reduceat(end, first)
-    category = work["category"].astype(object).reset_index(drop=True)
-    time = pd.Series(end - start).groupby([group, category], dropna=False).sum()
-    most = time.groupby(level=0).idxmax().str[1]
-    return pd.DataFrame(
-        {
-            "start_ns": start[first],
-            "dur_ns": until - start[first],
-            "busy_ns": np.add.reduceat(own, first),
-            "name": key.to_numpy()[first],
-            "op": None,
-            "category": most.to_numpy(),
-        }
-    )

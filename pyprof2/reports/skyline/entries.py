@@ -22,7 +22,7 @@ from pyprof2.analysis.time.line_tree import NO_OP, StackLines
 from pyprof2.analysis.time.lines import INPUT, invocations
 from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
 from pyprof2.columns import lookup
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
 from pyprof2.recording import code_column, int_column
 
@@ -181,8 +181,7 @@ class Entries:
         steps = None if number is None else (number, number)
         profile = self._run.line_profile(LineQuery(ledger, steps=steps, rank=self._rank.rank))
         if not profile.steps:
-            msg = f"{self._run.path}: no op and no kernel is recorded, so there is no time report"
-            raise UsageError(msg)
+            refuse(f"{self._run.path}: no op and no kernel is recorded, so there is no time report")
         own = (each.dur_ns for each in self._windows if each.step == number)
         calls = invocations(self._rank.several(INPUT), profile.ledger, number).to_pylist()
         entries = [

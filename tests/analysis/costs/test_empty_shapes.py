@@ -55,6 +55,7 @@ def calls(name: str, dims: tuple[int, ...]) -> Iterator[OpCall]:
             yield OpCall(name.rstrip("*"), inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.kept("huge")
 @pytest.mark.parametrize("size", [pytest.param(2, id="small"), pytest.param(HUGE, id="huge")])
 def test_every_formula_takes_empty_shapes(size: int) -> None:

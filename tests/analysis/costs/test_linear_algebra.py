@@ -188,7 +188,6 @@ JOBS = (
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 def test_all_of_a_recording_is_counted(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)

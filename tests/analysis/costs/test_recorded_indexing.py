@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch", reason="it records with torch.profiler")
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 
 def places(*shape: int, below: int = 10, dtype: Any = None) -> Any:

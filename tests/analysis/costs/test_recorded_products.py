@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 torch = pytest.importorskip("torch", reason="it records with torch.profiler")
 F = pytest.importorskip("torch.nn.functional")
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 M, K, N = 60, 40, 7
 

@@ -224,7 +224,6 @@ def test_where_experts_are_on_several_ranks_there_may_be_none_here() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # deprecated
 def test_a_linear_layer_quantised_on_the_way_shows_its_width(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -11,6 +11,7 @@ from pyprof2.analysis.job.clocks import Clock, clock_frame, compare_clocks, slop
 from pyprof2.analysis.job.instances import Recordings, match_members
 from pyprof2.analysis.job.reduce import machines, ranks_of_other_job, reduce_job
 from pyprof2.analysis.job.waits import bandwidths, payload, with_waits
+from pyprof2.parsers.formats import SESSIONS
 from tests.analysis.job.job_members import by_hand, members, traces
 
 if TYPE_CHECKING:
@@ -274,9 +275,11 @@ def test_recordings_of_two_starts_are_not_matched() -> None:
 
 
 def test_a_session_of_nsight_has_one_clock_and_kineto_says_nothing() -> None:
-    assert set(machines(traces(2), one_clock=False).values()) == {None}
-    assert set(machines(traces(2, profiler="nsight"), one_clock=False).values()) == {"a"}
-    assert set(machines(traces(2), one_clock=True).values()) == {"said"}
+    nsight = traces(2, profiler="nsight")
+
+    assert set(machines(traces(2), SESSIONS, one_clock=False).values()) == {None}
+    assert set(machines(nsight, SESSIONS, one_clock=False).values()) == {"a"}
+    assert set(machines(traces(2), SESSIONS, one_clock=True).values()) == {"said"}
 
 
 @pytest.mark.parametrize(

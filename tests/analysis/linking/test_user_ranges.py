@@ -47,7 +47,6 @@ def kernel_at(ts: float, number: int = 1, tid: int = MAIN, pid: int = PID) -> li
     return launched(ts, number, at=1000 + number, dur=10, tid=tid, pid=pid)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -29,8 +29,6 @@ UNKNOWABLE: Final = {
 }
 """Traces that do not record what exact counts need for a tenth of the time, and what it is."""
 
-pytestmark = pytest.mark.slow
-
 
 def with_dims(trace: Path) -> pd.DataFrame:
     """The kernels of a recording, without communication, whose op has dimensions in the trace."""

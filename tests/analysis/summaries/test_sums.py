@@ -260,7 +260,7 @@ def assert_equal(found: Mapping[str, Any], wanted: Mapping[str, Any], where: obj
 
 
 @settings(max_examples=2, deadline=None, phases=PHASES)
-@given(st.integers(0, 10**9), st.sampled_from((1, 7, 40, None)))
+@given(st.integers(0, 10**9), st.sampled_from((3, 7, 40, None)))
 def test_sums_stored_or_not_are_those_of_a_group_by(seed: int, size: int | None) -> None:
     tables = [tables_of(seed, rank) for rank in (0, 1)]
     sums, rows = stored(tables, size), rows_of(tables)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.step_parts import BUSY, step_parts
 from pyprof2.analysis.time.step_windows import StepWindows
 from tests.builders import canonical
@@ -41,7 +42,8 @@ def found(
     starts, ends = (np.array(column, np.int64) for column in zip(*windows, strict=True))
     kernels, copies = canonical("kernels", *made[False]), canonical("copies", *made[True])
     steps = StepWindows(np.arange(len(starts)), starts, ends)
-    parts = step_parts(kernels, copies, canonical("idle", *gaps), steps)
+    tables = {"kernels": kernels, "copies": copies, "idle": canonical("idle", *gaps)}
+    parts, _ = step_parts({name: InMemory(table) for name, table in tables.items()}, steps)
     return {
         (window, part): time
         for window, part, time in parts[["window", "part", "time_ns"]].itertuples(index=False)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.summaries.advice.facts import INPUT
+import pyarrow.compute as pc
+
+from pyprof2.analysis.chunked import InMemory
+from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
 from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
 from pyprof2.analysis.time.idle import idle_of_ranks
+from pyprof2.analysis.time.recordings import windows_of_ranks
+from pyprof2.analysis.time.step_windows import step_windows
+from pyprof2.parsers.formats import FORMATS
 from tests.builders import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
+
+    from pyprof2.analysis.chunked import ChunkedTable
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
+    from pyprof2.analysis.time.step_windows import StepWindows
 
 US: Final = 1000
 STEPS: Final = 4
@@ -132,3 +143,20 @@ def tables(rows: Rows) -> dict[str, pa.Table]:
     idle = idle_of_ranks({name: made[name].select(names) for name, names in IDLE_INPUT.items()})
     made["idle"] = idle
     return {name: made[name].select(names) for name, names in INPUT.items()}
+
+
+def facts_of_ranks(
+    made: Mapping[str, pa.Table],
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> Iterator[RankFacts]:
+    """Yield what was recorded of each rank whose devices did anything."""
+
+    def of_rank(rank: int) -> tuple[int, Callable[[str], ChunkedTable], StepWindows]:
+        own = {name: each.filter(pc.equal(each["rank"], rank)) for name, each in made.items()}
+        work = [own["kernels"], own["copies"]]
+        return rank, lambda name: InMemory(own[name]), step_windows(own["ranges"], work)
+
+    ranks = map(of_rank, sorted(set(made["trace"]["rank"].to_pylist())))
+    windows = windows_of_ranks(made)
+    yield from facts_of_parts(ranks, windows, devices, FORMATS[0].advice, override)

@@ -12,6 +12,7 @@ from pyprof2.analysis.summaries.advice.advise import advice_of_facts
 from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host
 from pyprof2.analysis.time.host_time import host_time
 from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
+from pyprof2.parsers.formats import FORMATS
 from tests.analysis.summaries.advice.recordings import US, event
 from tests.builders import canonical
 
@@ -46,7 +47,9 @@ def _advised(
     rows["trace"] = [{"start_ns": 0, "end_ns": STEPS * STEP_US * US, "profiler": "kineto"}]
     tables = {name: canonical(name, *rows.get(name, [])) for name in {*INPUT, *IDLE_INPUT}}
     times = host_time({name: tables[name].select(IDLE_INPUT[name]) for name in IDLE_INPUT})
-    facts = facts_of_host(lambda name: InMemory(tables[name].select(INPUT[name])), times)
+    facts = facts_of_host(
+        lambda name: InMemory(tables[name].select(INPUT[name])), times, FORMATS[0].advice
+    )
     found, bounds = advice_of_facts([facts])
     return found.set_index("rule"), bounds.to_dict("records")[0]
 

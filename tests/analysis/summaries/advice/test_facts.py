@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import statistics
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyprof2.analysis.chunked import ENDLESS
 from pyprof2.analysis.summaries.advice.device import elementwise_chains
-from pyprof2.analysis.summaries.advice.facts import RankFacts, facts_of_ranks
 from pyprof2.analysis.summaries.advice.recording import DRIFT, DRIFT_CALLS, DRIFT_NS, kernel_drift
-from tests.analysis.summaries.advice.recordings import Rows, event, tables
+from tests.analysis.summaries.advice.recordings import Rows, event, facts_of_ranks, tables
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 SIZES = {"aten::add([8] f32)": 32, "aten::add([9] f32)": 36}
 

@@ -199,7 +199,7 @@ def test_waits_are_no_communication_that_must_stay(tmp_path: Path) -> None:
     made = simulate(job)
     run = _run(job, tmp_path, made)
 
-    for each in run._found.facts():
+    for each in run._rank_facts():
         took = sum(e["dur"] for e in made.events[each.rank] if e["what"] == "reduce")
         left = 1000 * (took - made.waits_us[each.rank])
         assert gain_bound(each, [])["comm_ns"] == pytest.approx(left, rel=0.05), each.rank
@@ -213,6 +213,14 @@ def test_of_two_ranks_nobody_knows_which_one_is_usual(tmp_path: Path) -> None:
     assert set(unknown) == {("straggler", 1)}
     assert "longer than rank 0" in unknown["straggler", 1]["finding"]
     assert "more ranks of the same role" in unknown["straggler", 1]["needs"]
+
+
+def test_a_rank_of_the_same_role_that_did_nothing_is_no_peer(tmp_path: Path) -> None:
+    run = _run(Job(2, slow={1: 1.2}), tmp_path)
+    run.ranks.roles = {**run.ranks.roles, 2: run.ranks.roles[0]}
+
+    unknown = _findings(run, "unknown")
+    assert "longer than rank 0" in unknown["straggler", 1]["finding"]
 
 
 def test_of_a_rank_alone_the_others_are_asked_for(tmp_path: Path) -> None:

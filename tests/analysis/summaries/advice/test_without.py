@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
 
-from pyprof2.analysis.summaries.advice.facts import RankFacts, facts_of_ranks
-from tests.analysis.summaries.advice.recordings import US, Rows, event, tables
+from tests.analysis.summaries.advice.recordings import US, Rows, event, facts_of_ranks, tables
+
+if TYPE_CHECKING:
+    from pyprof2.analysis.summaries.advice.facts import RankFacts
 
 STEPS: Final = 5
 OPS: Final = 30

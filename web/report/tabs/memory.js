@@ -9,14 +9,12 @@ import { choice, placeOf } from "./breakdown.js";
 
 export const memory = { id: "memory", title: "Memory", uses: ["rank"], render };
 
-const HOW = { kineto: "profile(profile_memory=True)", nsight: "nsys profile --cuda-memory-usage=true" };
-
 function render(host, app) {
   host.append(el("h2", {}, "Memory"));
   const rank = app.state.get("rank");
   const curves = (app.doc.memory ?? []).filter((curve) => rank === null || String(curve.rank) === rank);
   if (!curves.length) {
-    host.append(el("p", { class: "empty" }, `No allocation was recorded. Record with ${HOW[app.doc.meta.profiler] ?? HOW.kineto}.`));
+    host.append(el("p", { class: "empty" }, `No allocation was recorded. Record with ${app.doc.meta.how_to_record.memory}.`));
     return;
   }
   const place = placeOf(app, curves);

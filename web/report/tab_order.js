@@ -1,18 +1,18 @@
-// All pages, in the order of their tabs.
-import { breakdownPage } from "./breakdown.js";
-import { compare } from "./compare.js";
-import { findings } from "./findings.js";
-import { icicle } from "./icicle.js";
-import { idle } from "./idle.js";
-import { memory } from "./memory.js";
-import { overview } from "./overview.js";
-import { path } from "./path.js";
-import { ranks } from "./ranks.js";
-import { roofline } from "./roofline.js";
-import { serving } from "./serving.js";
-import { source } from "./source.js";
-import { timeline } from "./timeline.js";
-import { tree } from "./tree.js";
+// The tabs of the page, in their order: a new one is a file of tabs/, and a line here.
+import { breakdownPage } from "./tabs/breakdown.js";
+import { compare } from "./tabs/compare.js";
+import { findings } from "./tabs/findings.js";
+import { icicle } from "./tabs/icicle.js";
+import { idle } from "./tabs/idle.js";
+import { memory } from "./tabs/memory.js";
+import { overview } from "./tabs/overview.js";
+import { path } from "./tabs/path.js";
+import { ranks } from "./tabs/ranks.js";
+import { roofline } from "./tabs/roofline.js";
+import { serving } from "./tabs/serving.js";
+import { source } from "./tabs/source.js";
+import { timeline } from "./tabs/timeline.js";
+import { tree } from "./tabs/tree.js";
 
 export const PAGES = [
   overview,

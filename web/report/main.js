@@ -2,7 +2,7 @@
 import "./style.css";
 import { Cube, chosenRows } from "./cube.js";
 import { readDocument, Table } from "./document.js";
-import { PAGES } from "./pages/index.js";
+import { PAGES } from "./tab_order.js";
 import { selectionBar } from "./selection.js";
 import { SELECTION, State } from "./state.js";
 import { el, multiline, shown } from "./text.js";
