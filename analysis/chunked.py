@@ -230,7 +230,10 @@ class RunningCodes:
 
 
 def frame_of_parts(
-    parts: Iterable[pa.Table], names: Sequence[str], kept: Callable[[str, Int], Int] = _shortest
+    parts: Iterable[pa.Table],
+    names: Sequence[str],
+    kept: Callable[[str, Int], Int] = _shortest,
+    count: int = 0,
 ) -> pd.DataFrame:
     """Return columns of parts, at least one, as a DataFrame that takes little memory.
 
@@ -240,34 +243,60 @@ def frame_of_parts(
         parts: which have these columns.
         names: of the columns.
         kept: returns the whole numbers of a column by its name in the type in which they are held.
+        count: how many rows there are, if that is known: columns need not grow then.
     """
     import pandas as pd
 
     codes: defaultdict[str, RunningCodes] = defaultdict(RunningCodes)
-    held: dict[str, list[tuple[NDArray[Any], NDArray[np.bool_]]]] = {name: [] for name in names}
+    held = {name: (_Growing(count), _Growing(count)) for name in names}
     for part in parts:
-        for name, columns in held.items():
+        for name, (values, nulls) in held.items():
             column = part[name]
             if pa.types.is_dictionary(column.type):
-                values: Any = narrow(codes[name].add(part, name))
+                values.add(narrow(codes[name].add(part, name)))
             elif pa.types.is_floating(column.type):
-                values = column.to_numpy()
+                values.add(column.to_numpy())
             else:
-                values = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
-                values = kept(name, values) if pa.types.is_integer(column.type) else values
-            columns.append((values, column.is_null().to_numpy()))
+                known = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
+                is_number = pa.types.is_integer(column.type)
+                values.add(kept(name, known) if is_number else known)
+                nulls.add(column.is_null().to_numpy())
     found: dict[str, Any] = {}
-    for name in names:
-        # One column after another, each of which then is there once.
-        values, nulls = map(np.concatenate, zip(*held.pop(name), strict=True))
+    for name, (grown, grown_nulls) in held.items():
+        column, missing = grown.whole(), grown_nulls.whole()
         if name in codes:
             texts: Any = codes[name].texts
-            values = pd.Categorical.from_codes(values, texts, validate=False)
-        elif values.dtype.kind != "f" and nulls.any():
-            of = pd.arrays.BooleanArray if values.dtype == bool else pd.arrays.IntegerArray
-            values = of(values, nulls)
-        found[name] = values
+            found[name] = pd.Categorical.from_codes(column, texts, validate=False)
+        elif missing.any():
+            of = pd.arrays.BooleanArray if column.dtype == bool else pd.arrays.IntegerArray
+            found[name] = of(column, missing)
+        else:
+            found[name] = column
     return pd.DataFrame(found, copy=False)
+
+
+class _Growing:
+    """A column that comes in parts, and is there once: of a million rows the pieces count."""
+
+    def __init__(self, room: int) -> None:
+        self._held: NDArray[Any] = np.empty(0, bool)
+        self._room, self._end = room, 0
+
+    def add(self, more: NDArray[Any]) -> None:
+        """Add the next rows, of any type that holds them."""
+        kind = more.dtype if not self._end else np.promote_types(self._held.dtype, more.dtype)
+        end = self._end + len(more)
+        if kind != self._held.dtype or end > len(self._held):
+            self._room = max(self._room, end, 3 * self._end // 2)
+            before, self._held = self._held, np.empty(self._room, kind)
+            self._held[: self._end] = before[: self._end]
+        self._held[self._end : end] = more
+        self._end = end
+
+    def whole(self) -> NDArray[Any]:
+        """Return all rows; nothing is added after that."""
+        self._held.resize(self._end, refcheck=False)
+        return self._held
 
 
 class Tail:

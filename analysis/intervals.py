@@ -300,10 +300,12 @@ def union_length(start: Int, end: Int) -> int:
     """Return the time that at least one of the intervals covers."""
     if not len(start):
         return 0
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     covered = np.maximum.accumulate(np.concatenate((start[:1], end[:-1])))
-    return int(np.maximum(0, end - np.maximum(start, covered)).sum())
+    np.maximum(start, covered, out=covered)
+    return int(np.maximum(0, end - covered).sum())
 
 
 class Covered:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -177,6 +178,7 @@ DEVICES: Final = tuple(device for device, _, _ in _ENTRIES)
 """All devices of the table `pyprof2/data/devices.json`."""
 
 
+@lru_cache(maxsize=1 << 10)
 def find_device(
     name: str,
     multiprocessors: int | None = None,

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -233,6 +234,7 @@ class Saving(NamedTuple):
     evidence: str
 
 
+@lru_cache(maxsize=1 << 14)
 def fast_convolution(kernel: str, params: str | None) -> Saving | None:
     """Return the multiplications that a kernel's algorithm saves; None if none are known.
 

@@ -38,7 +38,7 @@ from pyprof2.analysis.summaries.sum_tables import (
     call_table,
     sum_table,
 )
-from pyprof2.columns import combine_keys, merge_texts, sorted_distinct, text_array, values_of
+from pyprof2.columns import combine_keys, merge_texts, short, sorted_distinct, text_array, values_of
 from pyprof2.recording import TextCodes, code_column, has_text, int_column
 from pyprof2.result_tables import AXIS_SUM_CALLS, AXIS_SUMS, SUM_CALLS, SUMS
 
@@ -71,6 +71,8 @@ _NEEDED: Final = (
 )  # fmt: skip
 _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
 _FAR: Final = np.iinfo(np.int64).max
+_APART: Final = 4
+"""Parts hold at most so many times the combinations that there are, before they are added up."""
 _BITS: Final = 31
 _LOW: Final = (1 << _BITS) - 1
 
@@ -223,17 +225,53 @@ class _Codes:
         return Key(codes, list(self.known[name]), self._is_text[name])
 
 
-def _numbers(columns: Sequence[Int], known: TextCodes) -> Int:
-    """Return the number of each row's combination of codes, of which each is looked up once."""
+def _numbered(columns: Sequence[Int]) -> tuple[Int, Int]:
+    """Return the first row of each combination of codes, in order, and each row's among them."""
     group = combine_keys(*columns)
     first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
-    place = np.zeros(len(first), np.int64)
-    # Numbered in order of first appearance, which breaks ties.
     order = np.argsort(first)
-    keys = np.stack([column[first[order]] for column in columns], axis=1).tolist()
-    place[order] = [known[tuple(each)] for each in keys]
-    return place[group]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return first[order], place[group]
+
+
+class _Combinations:
+    """The distinct combinations of codes of rows that come in parts.
+
+    Each part has its own at first: to look each up among those of all parts takes longer than all
+    else, and more memory.
+
+    Attributes:
+        keys: their codes, as they came first, once they are settled.
+        count: how many the parts have together.
+    """
+
+    def __init__(self, width: int, most: int) -> None:
+        """Begin with none of so many codes each, of which no more are wanted than `most`."""
+        self.keys: Int = np.empty((0, width), np.int32)
+        self.count, self._most = 0, most
+        self._parts = [self.keys]
+
+    def add(self, columns: Sequence[Int]) -> tuple[Int, int]:
+        """Return which combination of a part each of its rows has, and how many there are."""
+        first, place = _numbered(columns)
+        self._parts.append(np.stack([short(column[first]) for column in columns], axis=1))
+        self.count += len(first)
+        return place, len(first)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there may be too many, or many of the parts may be the same."""
+        return self.count > min(self._most, _APART * len(self.keys))
+
+    def settle(self) -> Int:
+        """Find the distinct ones, and return which of them each of those of the parts is."""
+        every = np.concatenate(self._parts)
+        first, place = _numbered([*every.T])
+        self.keys, self.count = every[first], len(first)
+        self._parts = [self.keys]
+        return place
 
 
 class _Addends(NamedTuple):
@@ -271,36 +309,38 @@ class _Rows:
     """The sums by one list of keys of rows that come in parts.
 
     Attributes:
-        numbers: of each combination of codes and of the work that a helper belongs to: 0 where it
-            is no helper, 1 where that is not known, else the set of that work plus 2.
         is_too_long: whether there are more of them than are wanted: no more rows are taken up.
     """
 
     def __init__(self, columns: Sequence[str], codes: _Codes, most: int) -> None:
-        self.numbers = TextCodes()
         self.is_too_long = False
         self._columns, self._codes, self._most = columns, codes, most
+        # Combinations of codes and of the work that a helper belongs to: 0 where it is no helper,
+        # 1 where that is not known, else the set of that work plus 2.
+        self._numbers = _Combinations(len(columns) + 1, most)
         # The work of ops that have kernels which only help: the codes of what does it, the sets
         # of these, and which set does the work of each op, by its place in `_OpTimes`.
-        self._work, self._pairs = TextCodes(), [np.empty(0, np.int64)]
+        self._work, self._pairs = _Combinations(len(columns), most), [np.empty(0, np.int64)]
         self._sets = Sets(np.zeros(1, np.int64), np.zeros(0, np.int64))
         self._set_of_op = np.empty(0, np.int32)
-        self._sums: dict[str, Int] = {}
-        self._rough: dict[str, float] = {}
-        self._extremes = np.empty((2, 0), np.int64)
+        self._sums: dict[str, list[Int]] = {}
+        self._extremes = [np.empty((2, 0), np.int64)]
         self._calls = [np.empty(0, np.int64)]
 
     def add_work(self, codes: Mapping[str, Int], owner: Int) -> None:
         """Take up rows that do the work of ops which are helped; `owner` is where these stand."""
         if self.is_too_long:
             return
-        key = _numbers([codes[name] for name in self._columns], self._work)
-        self._pairs.append(_pairs(owner, key))
-        self.is_too_long = len(self._work) > self._most
+        before = self._work.count
+        key, _ = self._work.add([codes[name] for name in self._columns])
+        self._pairs.append(_pairs(owner, before + key))
+        if self._work.is_due:
+            self._pairs = [_renumbered(self._pairs, self._work.settle())]
+            self.is_too_long = self._work.count > self._most
 
     def close_work(self, op_count: int) -> None:
         """Know the work of so many ops: all of it has been taken up."""
-        found = sorted_distinct(np.concatenate(self._pairs))
+        found = _renumbered(self._pairs, self._work.settle())
         self._pairs.clear()
         self._sets, which = distinct_sets(found >> _BITS, found & _LOW)
         self._set_of_op = np.full(op_count, -1, np.int32)
@@ -313,39 +353,45 @@ class _Rows:
         helps = np.zeros(len(part.helps), np.int64)
         if part.op is not None and part.helps.any():
             helps[part.helps] = self._set_of_op[part.op[part.helps]] + 2
-        number = _numbers([*(part.codes[name] for name in self._columns), helps], self.numbers)
-        self.is_too_long = len(self.numbers) > self._most
+        before = self._numbers.count
+        number, count = self._numbers.add([*(part.codes[name] for name in self._columns), helps])
         for name, values in part.values.items():
-            self._add(name, values, number)
-        new = np.full((2, len(self.numbers) - self._extremes.shape[1]), _FAR)
-        new[1] = 0
-        self._extremes = np.concatenate([self._extremes, new], axis=1)
+            self._sums.setdefault(name, []).append(added(values, number, count))
         time = part.values["time_ns"]
-        np.minimum.at(self._extremes[0], number, time)
-        np.maximum.at(self._extremes[1], number, time)
+        self._extremes.append(_extremes(time, time, number, count))
         called = part.call >= 0
-        self._calls.append(_pairs(part.call[called], number[called]))
+        self._calls.append(_pairs(part.call[called], before + number[called]))
+        if self._numbers.is_due:
+            self._settle()
+            self.is_too_long = self._numbers.count > self._most
 
-    def _add(self, name: str, values: Int, number: Int) -> None:
-        sums = added(values, number, len(self.numbers))
-        before = self._sums.get(name, np.zeros(0, np.int64))
-        rough = self._rough.get(name, 0.0) + np.abs(sums.astype(np.float64)).sum()
-        sums = sums.astype(object) if rough > LARGEST_SUM else sums
-        sums[: len(before)] += before
-        self._sums[name], self._rough[name] = sums, rough
+    def _settle(self) -> None:
+        """Add up what the parts have of each combination."""
+        number = self._numbers.settle()
+        count = self._numbers.count
+        for parts in self._sums.values():
+            parts[:] = [added(np.concatenate(parts), number, count)]
+        self._extremes = [_extremes(*np.concatenate(self._extremes, axis=1), number, count)]
+        self._calls = [_renumbered(self._calls, number)]
 
     def sums(self, rank: int) -> Sums:
         """Return the sums of all rows."""
-        codes = np.array(list(self.numbers), np.int64)
-        codes = codes.reshape(len(codes), len(self._columns) + 1)
+        self._settle()
+        pairs = self._calls.pop()
+        calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
+        del pairs
+        codes, count = self._numbers.keys.astype(np.int64), self._numbers.count
         keys = {
             name: self._codes.key(name, codes[:, at]) for at, name in enumerate(self._columns)
-        } | {"rank": Key(np.zeros(len(codes), np.int64), [rank], is_text=False)}
-        pairs = np.concatenate(self._calls)
-        calls, which = distinct_sets(pairs >> _BITS, pairs & _LOW)
-        columns = self._sums | dict(zip(EXTREMES, self._extremes, strict=True))
+        } | {"rank": Key(np.zeros(count, np.int64), [rank], is_text=False)}
+        columns = {name: parts[0] for name, parts in self._sums.items()}
+        columns |= dict(zip(EXTREMES, self._extremes[0], strict=True))
         # The sets of rows that helpers belong to, the first of which is empty.
-        row = np.array([self.numbers.get((*each, 0), -1) for each in self._work], np.int64)
+        work = np.pad(self._work.keys, ((0, 0), (0, 1)))
+        group = combine_keys(*np.concatenate((codes, work)).T)
+        row_of = np.full(int(group.max(initial=-1)) + 1, -1)
+        row_of[group[:count]] = np.arange(count)
+        row = row_of[group[count:]]
         helped = Sets(np.r_[0, self._sets.first], row[self._sets.rows])
         return Sums(
             keys,
@@ -354,8 +400,16 @@ class _Rows:
             np.bincount(which, minlength=len(calls.first) - 1).astype(np.int64),
             codes[:, -1] - 1,
             helped,
-            np.arange(len(codes)),
+            np.arange(count),
         )
+
+
+def _extremes(least: Int, greatest: Int, number: Int, count: int) -> Int:
+    """Return the least and the greatest time of each number."""
+    found = np.stack((np.full(count, _FAR), np.zeros(count, np.int64)))
+    np.minimum.at(found[0], number, least)
+    np.maximum.at(found[1], number, greatest)
+    return found
 
 
 def _values(rows: pa.Table, ops: _OpTimes | None) -> dict[str, Int]:
@@ -425,6 +479,12 @@ def _weighted(rows: pa.Table, name: str, time: Int) -> dict[str, Any]:
 def _pairs(owner: Int, number: Int) -> Int:
     """Return the distinct pairs of an owner and a row of sums, each pair as one number."""
     return sorted_distinct((owner << _BITS) | number)
+
+
+def _renumbered(pairs: Sequence[Int], number: Int) -> Int:
+    """Return the distinct pairs, each with the number that the one of its row became."""
+    every = np.concatenate(pairs)
+    return _pairs(every >> _BITS, number[every & _LOW])
 
 
 def stored_sums(

@@ -71,7 +71,13 @@ class RunTime(OfTables):
 
         times = ("rank", "device", "start_ns", "dur_ns")
         needed = {"kernels": times, "copies": times, "trace": INPUT["trace"]}
-        return self._tables.of_each(lambda rank: windows_of_ranks(rank.several(needed)))
+
+        def of_rank(rank: RankTables) -> pd.DataFrame:
+            # Threads of Arrow's, which read a table at once, keep memory of their own.
+            read = {name: [*rank.in_parts(name, own)] for name, own in needed.items()}
+            return windows_of_ranks({name: pa.concat_tables(own) for name, own in read.items()})
+
+        return self._tables.of_each(of_rank)
 
     @cached_property
     def host_time(self) -> pd.DataFrame:

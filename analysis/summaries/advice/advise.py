@@ -95,6 +95,10 @@ def noting_pollution(
 ) -> Iterator[RankFacts]:
     """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
     for facts in facts_of_each:
+        # What takes most memory comes first, when there is no other to hold.
+        for rule in RULES:
+            if rule.slug == "memory-growth" and rule.holds(facts):
+                rule.ask(facts)
         polluted += find_pollution([facts])
         yield facts
 
@@ -209,8 +213,9 @@ def _host_ns(facts: RankFacts, removed: Sequence[Any]) -> int:
 def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
     """Yield when each thread was in an op or a GPU call: starts and ends, disjoint."""
     columns = ("pid", "tid", "start_ns", "dur_ns")
-    spans: dict[tuple[int, int], list[tuple[Int, Int]]] = {}
+    held: dict[tuple[int, int], tuple[Int, Int]] = {}
     for name in ("ops", "launches"):
+        spans = {key: [own] for key, own in held.items()}
         for part in facts.tables.parts(name, columns):
             pid, tid, start, length = (int_column(part, each, -1) for each in columns)
             thread = combine_keys(pid, tid)
@@ -218,9 +223,15 @@ def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
                 own = np.flatnonzero(thread == each)
                 key = int(pid[own[0]]), int(tid[own[0]])
                 # Few are left of each part: those inside of others go away.
-                spans.setdefault(key, []).append(merged(start[own], start[own] + length[own]))
-    for parts in spans.values():
-        yield merged(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+                begin, end = merged(start[own], start[own] + length[own])
+                if key in held:
+                    place = np.searchsorted(held[key][0], begin, "right")
+                    outside = (place == 0) | (held[key][1][place - 1] < end)
+                    begin, end = begin[outside], end[outside]
+                spans.setdefault(key, []).append((begin, end))
+        for key, parts in spans.items():
+            held[key] = merged(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    yield from held.values()
 
 
 def _device_ns(facts: RankFacts, slugs: set[str]) -> int:
@@ -248,11 +259,11 @@ def alike(findings: pd.DataFrame) -> list[dict[str, Any]]:
     one with the largest stake stands for all: times of ranks are never added up.
 
     Args:
-        findings: of `advise`, in its order.
+        findings: of `advice_of_facts`, in their order.
 
     Returns:
         Its rows as objects, null as None, with `ranks`, who has it, `rank` among them; and
-        `least_ns`, the smallest of their largest stakes. In the order of `advise` in each status.
+        `least_ns`, the smallest of their largest stakes. In this order in each status.
     """
     statuses = list(dict.fromkeys(findings["status"]))
     found = sorted(_groups(findings), key=_greatest_first)

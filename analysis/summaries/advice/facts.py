@@ -25,7 +25,7 @@ from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import narrow, row_of, short, sum_at, text_array
+from pyprof2.columns import narrow, row_of, short, sum_at, text_array, values_of
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -77,6 +77,16 @@ _MADE: Final = {
     ("launches", "cause"): ("name",),
 }  # fmt: skip
 """The columns that are made here, each of some of its table."""
+_TOGETHER: Final = {
+    "kernels": (
+        "kernel_id", "start_ns", "dur_ns", "launch_id", "device", "stream", "step", "kernel",
+        "kernel_short", "category", "op", "op_id", "signature", "layer", "source", "direction",
+        "flops", "bytes", "compute_dtype", "tensor_core", "copy_kind", "grid", "block",
+        "blocks_per_sm", "bound", "link", "place", "missed",
+    ),
+    "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause"),
+}  # fmt: skip
+"""The columns that rules ask for in any case."""
 _READ_AGAIN: Final = ("ops", "idle")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
@@ -89,6 +99,7 @@ _IDLE: Final = (
     "kernel_id", "device",
 )  # fmt: skip
 _SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call")
+_OF_SELDOM: Final = ("start_ns", "time_ns", "cause", "op", "source", "drained", "launch_id")
 CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
 TIMES: Final = ("device", "start_ns", "dur_ns")
 _NEARLY_ALL: Final = 0.95
@@ -314,7 +325,7 @@ class RankFacts:
 
     def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
         """Return columns of the idle time that has one of the causes."""
-        if set(causes) <= set(_SELDOM):
+        if set(causes) <= set(_SELDOM) and set(columns) <= set(_OF_SELDOM):
             idle = self._seldom_idle
             return idle.loc[idle["cause"].isin(causes).to_numpy(bool), [*columns]]
         return self.rows("idle", *columns, where=self.are("idle", "cause", causes))
@@ -322,7 +333,7 @@ class RankFacts:
     @cached_property
     def _seldom_idle(self) -> pd.DataFrame:
         """The idle time with the causes that are few, read at once."""
-        return self.rows("idle", *_IDLE, where=self.are("idle", "cause", _SELDOM))
+        return self.rows("idle", *_OF_SELDOM, where=self.are("idle", "cause", _SELDOM))
 
     @cached_property
     def _idle_sums(self) -> tuple[dict[str, int], set[int | None]]:
@@ -412,8 +423,10 @@ class ColumnsOfRank:
             return self._frame(name, columns, where)
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            read = self._frame(name, lacking)
-            self._known.update({(name, each): read[each] for each in lacking})
+            # Of all that rules ask for, read at once: to read a column by itself takes longer.
+            more = [each for each in _TOGETHER.get(name, ()) if (name, each) not in self._known]
+            read = self._frame(name, [*dict.fromkeys((*lacking, *more))])
+            self._known.update({(name, str(each)): read[each] for each in read})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
         if name in _READ_AGAIN:
             for each in lacking:
@@ -432,13 +445,8 @@ class ColumnsOfRank:
         return self._read(name).row_count if kept is None else int(kept.sum())
 
     def parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns as they are stored, part by part."""
-        table, kept = self._read(name), self._kept.get(name)
-        for part in range(len(table)):
-            rows = table.read(part, columns)
-            if kept is not None:
-                rows = rows.filter(pa.array(kept[table.offsets[part] : table.offsets[part + 1]]))
-            yield rows
+        """Yield columns part by part, at least one."""
+        return self._rows(name, columns, self._kept.get(name))
 
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
@@ -463,7 +471,8 @@ class ColumnsOfRank:
         return pa.concat_tables(self._rows(name, columns, where)).unify_dictionaries()
 
     def _frame(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pd.DataFrame:
-        return frame_of_parts(self._rows(name, columns, where), columns, _short)
+        count = self._read(name).row_count if where is None else int(where.sum())
+        return frame_of_parts(self._rows(name, columns, where), columns, _short, count)
 
     def _rows(self, name: str, columns: Sequence[str], where: Bool | None) -> Iterator[pa.Table]:
         """Yield them part by part, at least one."""
@@ -625,8 +634,10 @@ def flags(rows: pd.Series) -> Bool:
 def by_device(work: pd.DataFrame, marks: Bool) -> Iterator[tuple[pd.DataFrame, Bool]]:
     """Yield columns `TIMES` of the rows of each device, and what marks them."""
     device = int_values(work["device"])
-    for each in np.unique(device).tolist():
-        yield work[device == each], marks[device == each]
+    devices = values_of(device).tolist()
+    for each in devices:
+        own = slice(None) if len(devices) == 1 else device == each
+        yield work[own], marks[own]
 
 
 def ends(rows: pd.DataFrame) -> tuple[Int, Int]:

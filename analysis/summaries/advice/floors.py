@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyprof2.analysis.summaries.advice.facts import RankFacts
 
     Peak: TypeAlias = Callable[[Device | None, str | None], float | None]
+
+
+_ROWS: Final = 1 << 16
 
 
 def plain_peak(device: Device | None, dtype: str | None) -> float | None:
@@ -59,6 +62,13 @@ def floor_ns(facts: RankFacts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -
         peak: of a device and a dtype, in FLOP/s.
         fewer: by what the bytes are divided.
     """
+    # A million rows at once are a dozen columns of as many numbers.
+    parts = (rows.iloc[at : at + _ROWS] for at in range(0, len(rows), _ROWS))
+    found = [np.zeros(0), *(_floor_ns(facts, part, peak, fewer) for part in parts)]
+    return np.concatenate(found)
+
+
+def _floor_ns(facts: RankFacts, rows: pd.DataFrame, peak: Peak, fewer: int) -> Floats:
     code, names = pd.factorize(rows["compute_dtype"])
     dtypes = [None, *names]
     keys, which = distinct(rows["place"].to_numpy("int64") * len(dtypes) + code + 1)

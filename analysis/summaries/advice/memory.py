@@ -11,9 +11,10 @@ import numpy as np
 
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER, MemoryCurve
 from pyprof2.analysis.memory.timeline import growth, step_ends
+from pyprof2.analysis.summaries.advice.facts import int_values
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
-from pyprof2.columns import combine_keys, values_of
-from pyprof2.recording import code_column, has_text, int_column
+from pyprof2.columns import short, values_of
+from pyprof2.recording import int_column
 from pyprof2.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -59,16 +60,14 @@ def memory_growth(facts: RankFacts) -> RuleFinding | None:
 
 def _keeps_nothing(facts: RankFacts) -> bool:
     """Whether no line can leave enough in every step, because the last but one keeps less."""
-    known = facts.tables.read("memory", ("device_type", "device", "step"))
-    is_cpu, every = has_text(known, "device_type", ("cpu",)), int_column(known, "step", NO_NUMBER)
-    device = combine_keys(
-        code_column(known, "device_type")[0].astype(np.int64), int_column(known, "device", -1)
-    )
-    found = False
-    for each in values_of(device[~is_cpu]).tolist():
-        own = ~is_cpu & (device == each)
+    known = facts.rows("memory", "device_type", "device", "step")
+    kind, found = known["device_type"].cat.codes.to_numpy(), False
+    number, every = (short(int_values(known[name])) for name in ("device", "step"))
+    kinds = values_of(kind[~facts.are("memory", "device_type", ("cpu",))]).tolist()
+    for each, device in ((k, n) for k in kinds for n in values_of(number[kind == k]).tolist()):
+        own = (kind == each) & (number == device)
         step = np.maximum.accumulate(every[own])
-        steps = values_of(step[step != NO_NUMBER])
+        steps = values_of(step[step >= 0])
         if len(steps) < STEPS:
             return False
         events = facts.tables.read("memory", ("address", "bytes", "pid", "tid"), own)

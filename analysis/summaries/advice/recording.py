@@ -132,10 +132,9 @@ def full_queue(facts: RankFacts) -> pd.DataFrame:
         return calls
     full = stalls_of(facts, "queue_full")
     is_full = time_within(*ends(full), *ends(calls)) > 0
-    work = facts.work("launch_ns", "start_ns")
+    work = facts.work("launch_ns", "start_ns").dropna()
     launched, started = (
-        np.sort(work.dropna()[name].to_numpy("int64"), kind="stable")
-        for name in ("launch_ns", "start_ns")
+        np.sort(work[name].to_numpy("int64"), kind="stable") for name in ("launch_ns", "start_ns")
     )
     begin = calls["start_ns"].to_numpy("int64")
     queued = np.searchsorted(launched, begin) - np.searchsorted(started, begin)

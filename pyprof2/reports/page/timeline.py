@@ -138,8 +138,9 @@ def _number(device: Any) -> int | None:
     return None if pd.isna(device) else int(device)
 
 
-def _same(values: pd.Series, device: int | None) -> Bool:
-    same = values.isna() if device is None else values == device
+def _same(column: pd.Series, value: Any) -> Bool:
+    """Return which rows have a value, or, of null, which have none."""
+    same = column.isna() if pd.isna(value) else column == value
     found: Bool = same.to_numpy(bool, na_value=False)
     return found
 

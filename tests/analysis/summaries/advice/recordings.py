@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.compute as pc
 
 from pyprof2.analysis.chunked import InMemory
+from pyprof2.analysis.summaries.advice import advice_of_facts
 from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_parts
 from pyprof2.analysis.time.idle import INPUT as IDLE_INPUT
 from pyprof2.analysis.time.idle import idle_of_ranks
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import pandas as pd
     import pyarrow as pa
 
     from pyprof2.analysis.chunked import ChunkedTable
@@ -43,6 +45,15 @@ _HEALTHY: Final = {
     "tensor_core_eligible": True, "flops": 10**10, "bytes": 10**6, "params": "M=64,N=64,K=64",
     "blocks_per_sm": 4.0, "grid": "528,1,1", "block": "128,1,1", "signature": "aten::mm([64,64])",
 }  # fmt: skip
+
+
+def advise(
+    made: Mapping[str, pa.Table],
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what all rules find in tables, and the joint bounds."""
+    return advice_of_facts(facts_of_ranks(made, devices, override))
 
 
 def training(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.summaries.advice import RULES, advice_of_facts
+from pyprof2.analysis.summaries.advice import RULES
 from pyprof2.analysis.summaries.advice.findings import CPU
 from tests.analysis.summaries.advice.recordings import (
     DEVICE,
     US,
     Rows,
+    advise,
     at_steps,
     event,
-    facts_of_ranks,
     tables,
     training,
     with_calls,
@@ -52,7 +52,7 @@ def findings(device: Path) -> Callable[[Rows], pd.DataFrame]:
 def _advised(rows: Rows, device: Path) -> tuple[pd.DataFrame, dict[Any, Any]]:
     devices = [{"rank": 0} | row for row in rows["devices"]]
     made = tables({name: each for name, each in rows.items() if name != "devices"})
-    found, bounds = advice_of_facts(facts_of_ranks(made, devices, device))
+    found, bounds = advise(made, devices, device)
     return found.set_index("rule"), bounds.to_dict("records")[0]
 
 
