@@ -64,7 +64,7 @@ def test_segments_by_hand(tmp_path: Path) -> None:
         launch(20, 3, dur=5), kernel(26, 14, 3, {"stream": 8}, name="add"),
         op("c10d::allreduce_", 30, 6), launch(30, 4, dur=5), kernel(85, 15, 4, name=name),
     ]  # fmt: skip
-    graph, _ = load_events(tmp_path, *events).ranks._rank_graph_of(0)
+    graph, _ = load_events(tmp_path, *events).ranks._rank_graph(0)
 
     found = segments_of(graph)
     rows = found[["source", "target", *MODELS]].to_numpy().tolist()
