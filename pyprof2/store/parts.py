@@ -207,7 +207,9 @@ def find_fault(
                 return f"column {column.name} does not number the rows"
         elif column.name in (*JOINS, *_OF_ACTIVITIES):
             own = JOINS.get(column.name)
-            others = _ACTIVITIES if own is None else (own,)
+            # Without a GPU the rows with these ids are those of op calls.
+            numbered = _ACTIVITIES if any(map(row_count, _ACTIVITIES)) else ("ops",)
+            others = numbered if own is None else (own,)
             if not _is_within(values, 0, sum(map(row_count, others)) - 1):
                 return f"column {column.name} names rows that do not exist"
             if (

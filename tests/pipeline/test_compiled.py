@@ -55,6 +55,15 @@ def test_all_calls_are_found_in_their_code(run: Run) -> None:
     assert lines_of(run) == lines
 
 
+def test_the_nodes_of_an_op_call_are_read_back_though_there_is_no_kernel(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = compiled(run)["kernel_id"].iloc[-1]
+
+    assert main(["explain", str(run.path), f"kernel:{number}"]) == 0
+    assert "generated code" in capsys.readouterr().out
+
+
 def test_a_kernel_of_one_line_has_it_and_its_layer_and_op(run: Run) -> None:
     rows = compiled(run)
     gelu = rows[rows["kernel"].str.endswith("cpp_fused_gelu_1")]
