@@ -114,7 +114,7 @@ def _one_of_two(facts: RankFacts, job: Together) -> RuleFinding | None:
     """Return what says that one of two ranks computes longer, and that replay gains without it."""
     rank = facts.rank
     both = job.scores[job.scores["score"] == BUSY].set_index("rank")["time_ns"]
-    # Of a rank that did nothing there is no score, and it is no peer.
+    # A rank that did nothing has no score, and is no peer.
     alike = [r for r in both.index if job.roles.get(r) == job.roles.get(rank)]
     if len(alike) != 2 or rank not in alike:
         return None
