@@ -184,6 +184,7 @@ class RunTime(OfTables):
         """The parts of the windows of steps, and of all that was recorded."""
         import pandas as pd
 
+        from pyprof2.analysis.time.gaps import NEVER
         from pyprof2.analysis.time.step_parts import INPUT, step_parts
         from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 
@@ -191,11 +192,14 @@ class RunTime(OfTables):
         for rank in self._tables.ranks:
             windows = StepWindows.of(rank.read("steps", OF_WINDOWS))
             tables = {name: rank.chunked(name, columns) for name, columns in INPUT.items()}
-            both = [_known_device(each, rank.rank) for each in step_parts(tables, windows)]
+            both = [each.assign(rank=rank.rank) for each in step_parts(tables, windows)]
             at = both[0]["window"].to_numpy("int64")
             both[0] = both[0].assign(step=windows.step[at], start_ns=windows.start[at])
             found.append(both)
         of_steps, whole = (pd.concat(each, ignore_index=True) for each in zip(*found, strict=True))
+        for each in (of_steps, whole):
+            device = each["device"].astype("Int64")
+            each["device"] = device.mask(device == NEVER)
         return of_steps, whole
 
     @property
@@ -288,11 +292,3 @@ class RunTime(OfTables):
             roots[rank.rank] = next(iter(rank.source_roots), None)
         lines, steps = (self._tables.frame(name) for name in ("lines", "steps"))
         return line_profile(lines, stacks, steps, query, roots)
-
-
-def _known_device(parts: pd.DataFrame, rank: int) -> pd.DataFrame:
-    """Return parts of a rank with null as the device of those that name none."""
-    from pyprof2.analysis.time.gaps import NEVER
-
-    device = parts["device"].astype("Int64")
-    return parts.assign(device=device.mask(device == NEVER), rank=rank)
