@@ -100,7 +100,7 @@ def stretches(job: JobGraph, found: Replayed) -> tuple[Int, Int, Int, Int]:
         np.array([_KINDS.index(names.get(kind, "")) for kind in range(-1, 9)], np.int8)
         for names in (_EVENTS, _GAPS)
     )
-    gap = np.where(edge >= 0, of_gap[1 + job.edge_kind[edge]], 0)
+    gap = of_gap[1 + lookup(job.edge_kind, edge, -1)]
     what, took = np.c_[of_event[1 + job.kind[event]], gap].ravel()[:-1], -np.diff(until)
     rows = np.flatnonzero((what > 0) & (took > 0))[::-1]
     return event[rows // 2], what[rows], until[1:][rows], took[rows]
