@@ -69,11 +69,14 @@ def import_arrow(*, also_in_children: bool = False) -> None:
     """
     own = {name: _SETTINGS[name] for name in _SETTINGS.keys() - os.environ.keys()}
     os.environ.update(own)
+    is_first = "pyarrow" not in sys.modules
     from pyprof2.pipeline.allocation import give_memory_back
 
     give_memory_back()
     with _stand_in("pyarrow.vendored.docscrape", NumpyDocString=lambda _: {"Parameters": ()}):
-        import pyarrow.compute  # noqa: F401
+        import pyarrow.compute
+    if not is_first:  # an earlier command of this process may have deferred pandas
+        pyarrow.table({}).to_pandas()
     for name in () if also_in_children else own:
         del os.environ[name]
 

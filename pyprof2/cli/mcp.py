@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     import argparse
@@ -45,11 +45,9 @@ def run(args: argparse.Namespace) -> None:
         sys.stdout.write(skill)
         return
     if not args.folders:
-        msg = "name the folders whose recordings may be read, as 'pyprof2 mcp traces'"
-        raise UsageError(msg)
+        refuse("name the folders whose recordings may be read, as 'pyprof2 mcp traces'")
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
-        msg = "to answer agents needs more packages: pip install 'pyprof2[mcp]'"
-        raise UsageError(msg)
+        refuse("to answer agents needs more packages: pip install 'pyprof2[mcp]'")
     from pyprof2.agents.folders import Folders
     from pyprof2.agents.server import serve
 

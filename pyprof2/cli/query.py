@@ -11,7 +11,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     compile_pattern,
 )
 from pyprof2.cli import arguments
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.reports.query import (
     KERNEL,
     Query,
@@ -43,15 +43,13 @@ def asks_for_serving(args: argparse.Namespace) -> bool:
         given = [name for name in names if getattr(args, name) is not None]
         if given and args.by != ["step"]:
             option = f"--{given[0].replace('_', '-')}"
-            msg = f"{option} is of the steps of an inference server: add --by phase"
-            raise UsageError(msg)
+            refuse(f"{option} is of the steps of an inference server: add --by phase")
         return bool(given)
     if set(args.by) - _SERVING or not has_no_choice(args):
-        msg = (
+        refuse(
             f"--by {','.join(args.by)}: phase and kind have rows and columns of their own: leave "
             "all but --rank and --span out"
         )
-        raise UsageError(msg)
     return True
 
 
@@ -88,8 +86,7 @@ def read_query(args: argparse.Namespace, by: Sequence[str] | None) -> Query:
     for names in (columns, [key.column for key in sort]):
         twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
         if twice is not None:
-            msg = f"column {twice!r} is named twice; name it once"
-            raise UsageError(msg)
+            refuse(f"column {twice!r} is named twice; name it once")
     selection = {name: getattr(args, name) for name in _SELECTORS} | {"copies": not args.no_copies}
     span = args.span
     if span is None:

@@ -58,6 +58,12 @@ def test_arrow_knows_pandas_once_a_table_has_become_a_frame() -> None:
     assert _output(_DEFERRED)[-1] == "False [False, True] 1"
 
 
+def test_a_later_command_of_the_process_writes_nullable_columns(tmp_path: Path) -> None:
+    code = f"{_PARSED}print(main(['check', sys.argv[2], '--format', 'json']))"
+
+    assert _output(code, _trace(tmp_path, "a"), tmp_path / "out.pyprof2")[-1] == "0"
+
+
 def test_what_all_ranks_tell_of_one_alone_is_what_many_would(tmp_path: Path) -> None:
     for host in ("", "a"):
         store = parse(_trace(tmp_path, host), tmp_path / f"store-{host}")
