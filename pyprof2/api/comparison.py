@@ -10,7 +10,7 @@ import pandas as pd
 
 from pyprof2.analysis.axes import check_known_once
 from pyprof2.api.run import Run, load
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,8 +103,7 @@ def compare(
     sides = [_side(run, chosen, extra) for run in runs]
     differences, remarks = _differences(runs, sides)
     if differences and not force:
-        msg = f"not comparable: {'; '.join(differences)}; --force compares all the same"
-        raise UsageError(msg)
+        refuse(f"not comparable: {'; '.join(differences)}; --force compares all the same")
     found = compare_sides(sides[0], sides[1], extra)
     if not found.layers_match:
         remarks.append("layers have other names: calls are matched by op and direction alone")
@@ -152,8 +151,7 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
         idle = as_pandas(added_up(parts, compared_sides.IDLE))
         side = compared_sides.device_side(rows, tables, idle, chosen, extra)
     if side.windows.empty:
-        msg = f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is"
-        raise UsageError(msg)
+        refuse(f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is")
     return side
 
 
@@ -278,11 +276,10 @@ def parse_gate(text: str) -> Gate:
     is_time = metric in _TIMES or metric.startswith("idle.")
     units = ("%", "MB") if metric == _MEMORY else ("%", "ms", "us") if is_time else ()
     if found is None or found[3] not in units:
-        msg = (
+        refuse(
             f"{text!r} is no gate; give METRIC>N with %, ms, us or (memory) MB; METRIC is time, "
             "busy, idle, idle.CAUSE or memory, as in 'time>3%'"
         )
-        raise UsageError(msg)
     return Gate(metric, float(found[2]), found[3])
 
 
@@ -330,6 +327,5 @@ def _peak_bytes(run: Run) -> float:
     on_device = known & (memory["device_type"].astype(str) != "cpu")
     chosen = memory[on_device if on_device.any() else known]
     if chosen.empty:
-        msg = f"{run.path}: no memory was recorded; record with profile(profile_memory=True)"
-        raise UsageError(msg)
+        refuse(f"{run.path}: no memory was recorded; record with profile(profile_memory=True)")
     return float(chosen["allocated_bytes"].max())

@@ -44,7 +44,7 @@ from pyprof2.analysis.prediction.scaling import (
 )
 from pyprof2.analysis.prediction.work import Rows, remarks, why_not
 from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.signatures import Tensor, nbytes, parse_inputs
 
@@ -205,11 +205,11 @@ class PredictedStep:
         Raises:
             UsageError: no device worked.
         """
-        for each in self.run.tables_of():
-            if each.read("kernels", ("kernel_id",)).num_rows:
-                return each
-        msg = f"{self.run.path}: no device worked in it, so there is nothing to predict"
-        raise UsageError(msg)
+        worked = (e for e in self.run.tables_of() if e.read("kernels", ("kernel_id",)).num_rows)
+        first = next(worked, None)
+        if first is None:
+            refuse(f"{self.run.path}: no device worked in it, so there is nothing to predict")
+        return first
 
     @cached_property
     def _places(self) -> pa.Table:
@@ -247,8 +247,7 @@ class PredictedStep:
             own = [window for window in own if window.step == self.step]
             if not own:
                 there = ", ".join(str(window.step) for window in self._windows) or "none"
-                msg = f"{self.run.path}: no step {self.step} with work; there are {there}"
-                raise UsageError(msg)
+                refuse(f"{self.run.path}: no step {self.step} with work; there are {there}")
         if not own:
             return None, self._graph_of(None).recorded_ns
         chosen = median_step(own, self.tables.rank)
@@ -687,8 +686,7 @@ def priced(prices: Sequence[tuple[str | None, float]], source: Device | None) ->
     found = {}
     for name, price in prices:
         if name is None and source is None:
-            msg = f"--price {price:g}: the recorded device is not known: say DEVICE={price:g}"
-            raise UsageError(msg)
+            refuse(f"--price {price:g}: the recorded device is not known: say DEVICE={price:g}")
         known = source if name is None or (source and source.name == name) else device_named(name)
         found[known.name if known else ""] = price
     return found

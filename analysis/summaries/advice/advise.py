@@ -95,6 +95,7 @@ def noting_pollution(
 ) -> Iterator[RankFacts]:
     """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
     for facts in facts_of_each:
+        facts.tables.for_all_rules = True
         # This one takes most memory: it comes first, when there is nothing else to hold.
         for rule in RULES:
             if rule.slug == "memory-growth" and rule.holds(facts):

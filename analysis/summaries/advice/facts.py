@@ -86,7 +86,7 @@ _TOGETHER: Final = {
     ),
     "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause"),
 }  # fmt: skip
-"""The columns that rules ask for in any case."""
+"""The columns that rules ask for in any case: to read each by itself takes longer."""
 _READ_AGAIN: Final = ("ops", "idle")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
@@ -389,6 +389,9 @@ class ColumnsOfRank:
 
     Texts, which are codes, are kept, and whole numbers too, but for those of the longest tables,
     which are read again each time, and of those parts alone that have rows that are wanted.
+
+    Attributes:
+        for_all_rules: whether all rules will ask, so that their columns are read together.
     """
 
     def __init__(
@@ -406,11 +409,12 @@ class ColumnsOfRank:
         """
         self._read, self._judge, self._kept = read, judge, dict(kept or {})
         self._known: dict[tuple[str, str], pd.Series] = {}
+        self.for_all_rules = False
 
     def only(self, kept: Mapping[str, Bool]) -> ColumnsOfRank:
         """Return some of the rows of tables of which all are there."""
         found = ColumnsOfRank(self._read, self._judge, kept)
-        found._known = self._known
+        found._known, found.for_all_rules = self._known, self.for_all_rules
         return found
 
     def rows(self, name: str, columns: Sequence[str], where: Bool | None = None) -> pd.DataFrame:
@@ -423,8 +427,8 @@ class ColumnsOfRank:
             return self._frame(name, columns, where)
         lacking = [each for each in columns if (name, each) not in self._known]
         if lacking:
-            # Rules ask for these too: to read each column by itself takes longer.
-            more = [each for each in _TOGETHER.get(name, ()) if (name, each) not in self._known]
+            asked = _TOGETHER.get(name, ()) if self.for_all_rules else ()
+            more = [each for each in asked if (name, each) not in self._known]
             read = self._frame(name, [*dict.fromkeys((*lacking, *more))])
             self._known.update({(name, str(each)): read[each] for each in read})
         found = pd.DataFrame({each: self._known[name, each] for each in columns}, copy=False)
