@@ -22,7 +22,7 @@ TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
 _CLOSE: Final = 4
 """Values are close together if they span at most so many times their number."""
 _SAMPLE: Final = 1000
-"""So many rows tell whether there are few values or many."""
+"""So many rows show whether there are few values or many."""
 
 
 def int_array(values: NDArray[np.int64], missing: int) -> pa.Array:

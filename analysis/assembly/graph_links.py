@@ -351,7 +351,7 @@ class GraphLinks:
         products = [each is not None and each.category in MATRIX_WORK for each in costs]
         codes = np.arange(len(self.owners), len(self.owners) + count)
         self.owners += owned
-        # Several kernels of one launch, or of several that are not told apart, share the work.
+        # Several kernels of one launch, or of several that cannot be distinguished, share the work.
         begun: dict[int, int] = {}
         call = np.array([
             begun.setdefault(id(each), at) if each.estimate and each.estimate.cost else at

@@ -184,7 +184,7 @@ def total(items: Iterable[Tensor | None]) -> int | None:
 def tally(
     flops: int | None = None,
     *,
-    read: Iterable[Tensor | None] = (),
+    read: Sequence[Tensor | None] = (),
     written: Iterable[Tensor | None] = (),
     dtype: str | None = "",
     params: str = "",

@@ -329,7 +329,7 @@ class Choice:
         return self._tallies[replay, at]
 
     def _may_be(self, replay: int, at: int) -> bool:
-        """Whether a candidate is none without names whose own nodes tell that it does not fit."""
+        """Whether a candidate has names, or its own nodes do not show that it does not fit."""
         if self._candidate(replay, at).link != BY_ORDER:
             return True
         tally = self._tally(replay, at)
@@ -338,7 +338,7 @@ class Choice:
         return self._regularity.holds(self._replays[replay], self._candidate(replay, at).rows)
 
     def _judged(self, replay: int, chosen: Chosen) -> Chosen:
-        """Leave out captures without names of which too few nodes tell that they fit."""
+        """Leave out captures without names of which too few nodes show that they fit."""
         left = tuple(
             at
             for at in chosen.candidates

@@ -251,7 +251,7 @@ def kinds_of_phases(
     for (phase, kind), own in sums.items():
         cost = of_model.get((phase, kind))
         if model is not None and (phase, kinds.LINEAR) in sums and kind in model.weights:
-            # Some of its products may be among those that nothing tells apart.
+            # Some of its products may be among those that nothing distinguishes.
             cost = None
         rows.append(_row(phase, kind, own, cost, device))
     return rows

@@ -1,7 +1,7 @@
 """Kinds of layer: the part of a language model that each activity of a server's steps is of.
 
-An op's name says it, else the kernel's name. Products with weights are told apart by the module
-that they are in; where no module is recorded, as in replayed graphs, by their order: between
+An op's name says it, else the kernel's name. Products with weights are distinguished by the
+module that they are in; where no module is recorded, as in replayed graphs, by their order: between
 attention, activation and experts a layer has a fixed list of them. Where the number is another,
 which is which is not known, and they stay `linear`.
 """
@@ -106,7 +106,7 @@ def kinds_of(kernels: pa.Table, step: Int, *, by_module: bool = True) -> Int:
     Args:
         kernels: a table of them, with `COLUMNS`.
         step: of each the position of its step; -1: none, so its order says nothing.
-        by_module: whether modules count; without, products are told apart by order alone.
+        by_module: whether modules count; without, products are distinguished by order alone.
     """
     (ops, op_names), (names, kernel_names), (categories, category_names), (layers, paths) = (
         code_column(kernels, name) for name in ("op", "kernel_short", "category", "layer")

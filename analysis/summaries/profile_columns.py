@@ -189,7 +189,7 @@ _NUMBERS: Final = {
     "layer": re.compile(r"(?<![^._])\d+(?![^.])"),
     "range": re.compile(r"\d+"),
 }
-"""The numbers in paths that do not tell kinds apart."""
+"""The numbers in paths that do not distinguish kinds."""
 
 COSTED: Final = ("ok", "assumed", "in_parent")
 # A float sum shows whether an int64 sum has wrapped around; the margin is for its rounding.
