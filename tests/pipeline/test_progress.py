@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pyprof2.pipeline.parsing import _FilesProgress
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pty = pytest.importorskip("pty", reason="no terminals of its own on this system")
 
@@ -28,14 +31,14 @@ def test_a_terminal_has_a_bar_over_all_files(
 ) -> None:
     """A reader says its position in its own file; where that is less, another file begins."""
     near, far = pty.openpty()
-    with open(far, "w", encoding="utf-8") as terminal:
+    with os.fdopen(far, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         with _FilesProgress(files, shown=True) as progress:
             report = progress.callback(parallel=False)
             assert report is not None
             for position in (2, 3, 1, 4):
                 report(position)
-            bar = progress._bar  # noqa: SLF001 - what the terminal shows depends on the time
+            bar = progress._bar  # what the terminal shows depends on the time
             assert bar is not None
             assert (bar.n, bar.total) == (7, 7)
             assert progress.callback(parallel=True) is None
