@@ -38,7 +38,7 @@ from pyprof2.analysis.summaries.sum_tables import (
     call_table,
     sum_table,
 )
-from pyprof2.columns import combine_keys, merge_texts, short, sorted_distinct, text_array, values_of
+from pyprof2.columns import combinations, merge_texts, short, sorted_distinct, text_array, values_of
 from pyprof2.recording import TextCodes, code_column, has_text, int_column
 from pyprof2.result_tables import AXIS_SUM_CALLS, AXIS_SUMS, SUM_CALLS, SUMS
 
@@ -225,17 +225,6 @@ class _Codes:
         return Key(codes, list(self.known[name]), self._is_text[name])
 
 
-def _numbered(columns: Sequence[Int]) -> tuple[Int, Int]:
-    """Return the first row of each combination of codes, in order, and each row's among them."""
-    group = combine_keys(*columns)
-    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
-    first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
-    order = np.argsort(first)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return first[order], place[group]
-
-
 class _Combinations:
     """The distinct combinations of codes of rows that come in parts.
 
@@ -255,7 +244,7 @@ class _Combinations:
 
     def add(self, columns: Sequence[Int]) -> tuple[Int, int]:
         """Return which combination of a part each of its rows has, and how many there are."""
-        first, place = _numbered(columns)
+        first, place = combinations(columns)
         self._parts.append(np.stack([short(column[first]) for column in columns], axis=1))
         self.count += len(first)
         return place, len(first)
@@ -268,7 +257,7 @@ class _Combinations:
     def settle(self) -> Int:
         """Find the distinct ones, and return which of them each of those of the parts is."""
         every = np.concatenate(self._parts)
-        first, place = _numbered([*every.T])
+        first, place = combinations([*every.T])
         self.keys, self.count = every[first], len(first)
         self._parts = [self.keys]
         return place
@@ -389,7 +378,7 @@ class _Rows:
         columns |= dict(zip(EXTREMES, self._extremes[0], strict=True))
         # The sets of rows that helpers belong to, the first of which is empty.
         work = np.pad(self._work.keys, ((0, 0), (0, 1)))
-        group = combine_keys(*np.concatenate((codes, work)).T)
+        _, group = combinations([*np.concatenate((codes, work)).T])
         row_of = np.full(int(group.max(initial=-1)) + 1, -1)
         row_of[group[:count]] = np.arange(count)
         row = row_of[group[count:]]
