@@ -67,7 +67,7 @@ class Cube:
     small: int = 0
 
 
-def cube(sums: Sums, apart: Mapping[int, Collection[int]], most: int) -> Cube:
+def cube(sums: Sums, others: int, apart: Mapping[int, Collection[int]], most: int) -> Cube:
     """Return the cube of the rows of the profile.
 
     Where it has more than `most` rows, only the steps of `apart` stay apart; where these are
@@ -75,18 +75,19 @@ def cube(sums: Sums, apart: Mapping[int, Collection[int]], most: int) -> Cube:
 
     Args:
         sums: by `KEYS`, all of them.
+        others: how many steps are one in the sums: all but those of `apart`; or 0.
         apart: numbers of steps, by rank.
         most: see above.
     """
     keys = {name: sums.keys[name] for name in KEYS}
     first, group = combinations([key.codes for key in keys.values()])
-    others = small = 0
-    if len(first) > most:
+    small = 0
+    if others or len(first) > most:
         step, rank = keys["step"], keys["rank"]
         stays = step.codes < 0
         for each, steps in apart.items():
             stays |= rank.where(each.__eq__) & step.where(frozenset(steps).__contains__)
-        others = len(np.unique(combine_keys(rank.codes[~stays], step.codes[~stays])))
+        others = others or len(np.unique(combine_keys(rank.codes[~stays], step.codes[~stays])))
         keys["step"] = _replaced(step, ~stays, OTHER_STEPS)
         first, group = combinations([key.codes for key in keys.values()])
     if len(first) > most:

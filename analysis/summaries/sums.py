@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.chunked import chunks_of
@@ -43,7 +44,7 @@ from pyprof2.recording import TextCodes, code_column, has_text, int_column
 from pyprof2.result_tables import AXIS_SUM_CALLS, AXIS_SUMS, SUM_CALLS, SUMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Protocol
 
     from numpy.typing import NDArray
@@ -73,6 +74,8 @@ _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
 _FAR: Final = np.iinfo(np.int64).max
 _APART: Final = 4
 """Parts hold at most so many times the combinations that there are, before they are added up."""
+_OTHER: Final = -(1 << 62)
+"""The number of steps that are one."""
 _BITS: Final = 31
 _LOW: Final = (1 << _BITS) - 1
 
@@ -97,6 +100,39 @@ def sums_of_rank(
         means: of which of `MEANS` the sums are wanted.
     """
     return _several_sums(read, [keys], op_count, selection or {}, means)[0].sums(rank)
+
+
+def combination_count(read: Read, keys: Iterable[str], most: int) -> int:
+    """Return how many combinations of keys the rows have, or, of more than `most`, some number."""
+    codes = _Codes(keys)
+    found = _Combinations(len(codes.known), most)
+    for part in _with_sets(read)(list(codes.known)):
+        found.add(list(codes.of(part).values()))
+        if found.is_due:
+            found.settle()
+            if found.count > most:
+                break
+    found.settle()
+    return found.count
+
+
+def with_steps_apart(read: Read, apart: Collection[int], others: set[int]) -> Read:
+    """Give rows whose steps are one, but for those of `apart`; `others` gets their numbers."""
+    stay = pa.array([*apart], pa.int64())
+
+    def found(
+        columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
+    ) -> Iterator[pa.Table]:
+        for part in read(columns, keep):
+            rows = part
+            if "step" in columns:
+                step, at = part["step"], part.column_names.index("step")
+                is_other = pc.and_(pc.invert(pc.is_in(step, stay)), step.is_valid())
+                others.update(step.filter(is_other).unique().to_pylist())
+                rows = part.set_column(at, "step", pc.if_else(is_other, _OTHER, step))
+            yield rows
+
+    return found
 
 
 def _several_sums(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.summaries.profile import Sums
+    from pyprof2.analysis.summaries.sums import Read
     from pyprof2.analysis.summaries.totals import Totals
     from pyprof2.store.rank_tables import RankTables
 
@@ -86,37 +87,39 @@ class RunProfile(OfTables):
         stored = None if means else self._stored_along({*keys, *columns_of(selection)})
         if stored is not None:
             return stored.select(**selection)
-        counted = self._tables.counted
-        return Sums.together([self._sums_of(*each, keys, means, selection) for each in counted])
+        parts = [
+            _sums_of(*each, keys, _reader(*each, keys), selection, means)
+            for each in self._tables.counted
+        ]
+        return Sums.together(parts)
 
-    def _sums_of(
-        self,
-        rank: RankTables,
-        totals: Totals,
-        keys: Collection[str],
-        means: Sequence[str],
-        selection: Mapping[str, Any],
-    ) -> Sums:
-        """Return the rows of a rank added up."""
-        from pyprof2.analysis.summaries import rows
-        from pyprof2.analysis.summaries.sums import sums_of_rank
+    def sums_apart(
+        self, keys: Sequence[str], apart: Mapping[int, Collection[int]], most: int
+    ) -> tuple[Sums, int]:
+        """Return the rows added up by some columns, and how many steps are one in the sums.
 
-        beside = _beside(rank, keys)
+        Args:
+            keys: the columns, `step` among them.
+            apart: by rank, the steps that are never one with others.
+            most: with more combinations of keys than these, all others are one.
+        """
+        from pyprof2.analysis.summaries.profile import Sums
+        from pyprof2.analysis.summaries.sums import combination_count, with_steps_apart
 
-        def read(
-            columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
-        ) -> Iterator[pa.Table]:
-            if totals.has_gpu:
-                return rows.activity_parts(rank.in_parts, columns, beside, keep)
-            return iter([_op_rows(rank, columns, beside)])
-
-        op_count = rank.parts("ops").row_count if totals.has_gpu else None
-        # The C library gives freed blocks back to the system, which clears each page before it
-        # gives it anew, unless a larger one was freed before: a fifth of the time for all parts.
-        np.empty(_LARGEST_BLOCK, np.uint8)
-        return sums_of_rank(
-            read, keys, rank.rank, op_count=op_count, selection=selection, means=means
-        )
+        counted, count = self._tables.counted, 0
+        for rank, totals in counted:
+            if count <= most:
+                own = [name for name in keys if name != "rank"]
+                count += combination_count(_reader(rank, totals, keys), own, most - count)
+        if count <= most:
+            return self.sums(keys), 0
+        parts, others = [], 0
+        for rank, totals in counted:
+            of_rank: set[int] = set()
+            read = with_steps_apart(_reader(rank, totals, keys), apart.get(rank.rank, ()), of_rank)
+            parts.append(_sums_of(rank, totals, keys, read))
+            others += len(of_rank)
+        return Sums.together(parts), others
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
@@ -278,6 +281,40 @@ class RunProfile(OfTables):
             return found
         every = self.with_calls(found, axes, depth, fold_numbers=fold_numbers, **selection)
         return every[[*found.columns, *(name for name in columns if name not in means)]]
+
+
+def _reader(rank: RankTables, totals: Totals, keys: Collection[str]) -> Read:
+    """Return what gives the rows of a rank in parts, with some of their columns."""
+    from pyprof2.analysis.summaries import rows
+
+    beside = _beside(rank, keys)
+
+    def read(
+        columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
+    ) -> Iterator[pa.Table]:
+        if totals.has_gpu:
+            return rows.activity_parts(rank.in_parts, columns, beside, keep)
+        return iter([_op_rows(rank, columns, beside)])
+
+    return read
+
+
+def _sums_of(
+    rank: RankTables,
+    totals: Totals,
+    keys: Collection[str],
+    read: Read,
+    selection: Mapping[str, Any] | None = None,
+    means: Sequence[str] = (),
+) -> Sums:
+    """Return the rows of a rank added up."""
+    from pyprof2.analysis.summaries.sums import sums_of_rank
+
+    op_count = rank.parts("ops").row_count if totals.has_gpu else None
+    # The C library gives freed blocks back to the system, which clears each page before it
+    # gives it anew, unless a larger one was freed before: a fifth of the time for all parts.
+    np.empty(_LARGEST_BLOCK, np.uint8)
+    return sums_of_rank(read, keys, rank.rank, op_count=op_count, selection=selection, means=means)
 
 
 def _op_rows(rank: RankTables, wanted: Collection[str], beside: Mapping[str, pa.Table]) -> pa.Table:
