@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Bool
     from pyprof2.analysis.summaries.profile import Sums
     from pyprof2.analysis.summaries.sums import Read
     from pyprof2.analysis.summaries.totals import Totals
@@ -130,29 +130,18 @@ class RunProfile(OfTables):
         """
         from pyprof2.analysis.summaries import rows
 
-        wanted = rows.ALL if columns is None else columns
         counted = self._tables.counted
-        has_gpu = any(totals.has_gpu for _, totals in counted)
-        # All columns of a million kernels take half a gigabyte until they are DataFrames.
-        portions = rows.portions(wanted) if has_gpu else [wanted]
-        orders: dict[int, Int] = {}
-
-        def of_rank(rank: RankTables, totals: Totals, portion: Collection[str]) -> pa.Table:
-            beside = _beside(rank, portion)
-            if totals.has_gpu:
-                stored = rows.activity_columns(portion, ordered=rank.rank in orders)
-                kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
-                if rank.rank not in orders:
-                    orders[rank.rank] = rows.order_of(kernels, copies)
-                order = orders[rank.rank]
-                found = rows.activity_rows(kernels, copies, portion, order, beside)
-            else:
-                found = _op_rows(rank, portion, beside)
-            return shifted(found, self.first_ids.get(rank.rank, {}))
-
-        return rows.beside(
-            rows.frame([of_rank(*each, portion) for each in counted]) for portion in portions
+        needed = {*(rows.ALL if columns is None else columns), "rank", "kernel_id"}
+        names = ("kernels", "copies")
+        if any(totals.has_gpu for _, totals in counted):
+            needed.discard("rate_ns")
+        parts = (
+            shifted(part, self.first_ids.get(rank.rank, {}))
+            for rank, totals in counted
+            for part in _reader(rank, totals, needed)([*needed])
         )
+        count = sum(rank.parts(name).row_count for rank, _ in counted for name in names)
+        return rows.frame(parts, needed if columns is None else needed & {*columns}, count)
 
     def with_calls(
         self,
