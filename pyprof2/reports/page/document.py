@@ -151,6 +151,9 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         ),
     }
     document: dict[str, Any] = {"schema": SCHEMA}
+    # The findings take most memory: they come first, when little else is held.
+    run.advise()
+    release_unused()
     for name, made in parts.items():
         document[name] = made()
         # Else memory that one part freed adds to that of the next one.
