@@ -93,7 +93,7 @@ def sums_of_rank(
 
     Args:
         read: gives the rows in parts.
-        keys: columns to add up by.
+        keys: columns to add up by; where sums are summarized `ALWAYS` are among them.
         rank: its number.
         op_count: how many ops share their counts among kernels; None: the rows are ops themselves.
         selection: arguments of `fits`: which rows to add up.
@@ -148,9 +148,7 @@ def _several_sums(
     Where there are more rows of sums than `most`, only some of them are found.
     """
     read = _with_sets(read)
-    columns = [
-        [name for name in dict.fromkeys((*keys, *ALWAYS)) if name != "rank"] for keys in lists
-    ]
+    columns = [[name for name in dict.fromkeys(keys) if name != "rank"] for keys in lists]
     codes = _Codes(dict.fromkeys(name for names in columns for name in names))
     keyed = {*codes.known, *columns_of(selection)}
     wanted = {*keyed, *_NEEDED, *means}
@@ -531,7 +529,7 @@ def stored_sums(
         return activity_parts(lambda n, stored: chunks_of(tables[n], stored), columns, keep=keep)
 
     axes: list[str | None] = [None, *AXIS_KEYS]
-    lists = [STORED_KEYS, *AXIS_KEYS.values()]
+    lists = [[*keys, *ALWAYS] for keys in (STORED_KEYS, *AXIS_KEYS.values())]
     found = _several_sums(read, lists, tables["ops"].row_count, {}, most=most)
     of_axes: dict[Table, list[pa.Table]] = {AXIS_SUMS: [], AXIS_SUM_CALLS: []}
     stored = {SUMS: SUMS.empty(), SUM_CALLS: SUM_CALLS.empty()}

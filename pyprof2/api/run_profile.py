@@ -83,12 +83,13 @@ class RunProfile(OfTables):
         """
         from pyprof2.analysis.summaries.profile import Sums
         from pyprof2.analysis.summaries.profile_columns import columns_of
+        from pyprof2.analysis.summaries.sum_tables import ALWAYS
 
         stored = None if means else self._stored_along({*keys, *columns_of(selection)})
         if stored is not None:
             return stored.select(**selection)
         parts = [
-            _sums_of(*each, keys, _reader(*each, keys), selection, means)
+            _sums_of(*each, [*keys, *ALWAYS], _reader(*each, keys), selection, means)
             for each in self._tables.counted
         ]
         return Sums.together(parts)
@@ -97,6 +98,8 @@ class RunProfile(OfTables):
         self, keys: Sequence[str], apart: Mapping[int, Collection[int]], most: int
     ) -> tuple[Sums, int]:
         """Return the rows added up by some columns, and how many steps are one in the sums.
+
+        They are for a cube, and have no further keys, by which sums are summarized.
 
         Args:
             keys: the columns, `step` among them.
