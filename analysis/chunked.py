@@ -17,7 +17,7 @@ from pyprof2.columns import lookup, narrow, short
 from pyprof2.recording import TextCodes, code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -229,6 +229,9 @@ def frame_of_parts(
     names: Sequence[str],
     kept: Callable[[str, Int], Int] = lambda n, v: v if n in _LONG else narrow(v),
     count: int = 0,
+    *,
+    by: Sequence[str] = (),
+    never_null: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """Return columns of parts, at least one, as a DataFrame that takes little memory.
 
@@ -239,11 +242,13 @@ def frame_of_parts(
         names: of the columns.
         kept: returns the whole numbers of a column by its name in the type in which they are held.
         count: how many rows there are, if that is known: columns need not grow then.
+        by: columns of whole numbers without null that say the order of the rows; as they come.
+        never_null: the columns of a type without null; by default those that have none.
     """
     import pandas as pd
 
     codes: defaultdict[str, RunningCodes] = defaultdict(RunningCodes)
-    held = {name: (_Growing(count), _Growing(count)) for name in names}
+    held = {name: (_Growing(count), _Growing(count)) for name in dict.fromkeys((*names, *by))}
     for part in parts:
         for name, (values, nulls) in held.items():
             column = part[name]
@@ -257,12 +262,18 @@ def frame_of_parts(
                 values.add(kept(name, known) if is_number else known)
                 nulls.add(column.is_null().to_numpy())
     found: dict[str, Any] = {}
-    for name, (grown, grown_nulls) in held.items():
-        column, missing = grown.whole(), grown_nulls.whole()
+    order: Any = np.lexsort([held[name][0].whole() for name in by[::-1]]) if by else np.arange(0)
+    if (order[1:] > order[:-1]).all():
+        order = slice(None)
+    for name in names:
+        column, missing = (each.whole() for each in held.pop(name))
+        column, missing = column[order], missing[order if len(missing) else slice(None)]
         if name in codes:
             texts: Any = codes[name].texts
             found[name] = pd.Categorical.from_codes(column, texts, validate=False)
-        elif missing.any():
+        elif column.dtype.kind != "f" and (
+            missing.any() if never_null is None else name not in never_null
+        ):
             of = pd.arrays.BooleanArray if column.dtype == bool else pd.arrays.IntegerArray
             found[name] = of(column, missing)
         else:

@@ -21,6 +21,8 @@ TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
 
 _CLOSE: Final = 4
 """Values are close together if they span at most so many times their number."""
+_MOST: Final = 1 << 62
+"""So many combinations of values 64 bits hold."""
 _SAMPLE: Final = 1000
 """So many rows show whether there are few values or many."""
 
@@ -227,6 +229,39 @@ def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return new[order], place[code]
+
+
+def combinations(columns: Sequence[NDArray[np.int64]]) -> tuple[Any, NDArray[np.int64]]:
+    """Return the first row of each combination of values, as they come, and each row's among them.
+
+    Nothing is sorted: what is not in order takes a multiple of the time.
+    """
+    code, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        values, least, count = column, *_range(column)
+        if size * count > _MOST:
+            values = _as_they_come(column)
+            least, count = _range(values)
+        if size * count > _MOST:
+            code = _as_they_come(code)
+            size = _range(code)[1]
+        code *= count
+        code += np.subtract(values, least, dtype=np.int64)
+        size *= count
+    code = _as_they_come(code)
+    return np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1) > 0), code
+
+
+def _range(column: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the least value, and how many there may be from it on."""
+    least = int(column.min(initial=0))
+    return least, int(column.max(initial=0)) - least + 1
+
+
+def _as_they_come(column: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of each row's value, as they first come."""
+    found: NDArray[Any] = pa.array(column).dictionary_encode().indices.to_numpy()
+    return found.astype(np.int64)
 
 
 def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.summaries.profile import Sums, frame
 from pyprof2.analysis.summaries.profile_columns import AXES
+from pyprof2.analysis.summaries.sum_tables import ALWAYS
 from pyprof2.analysis.summaries.sums import sums_of_rank
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS, TABLES, TEXT, Column
 
@@ -64,7 +65,7 @@ def sums_of(rows: pd.DataFrame, *keys: str, means: Sequence[str] = ()) -> Sums:
         table = pa.Table.from_pandas(own, preserve_index=False)
         if "tensor_core_missed" not in own:
             table = table.append_column("tensor_core_missed", pa.nulls(len(own), TEXT))
-        return sums_of_rank(lambda _, _keep=None: [table], keys, rank, means=means)
+        return sums_of_rank(lambda _, _keep=None: [table], [*keys, *ALWAYS], rank, means=means)
 
     return Sums.together([of_rank(*part) for part in parts.items()])
 

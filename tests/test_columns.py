@@ -8,6 +8,7 @@ import pytest
 
 from pyprof2.columns import (
     as_pandas,
+    combinations,
     combine_keys,
     distinct,
     groups_of,
@@ -117,6 +118,32 @@ def test_groups_are_those_that_sorting_finds(key: list[int]) -> None:
     _, wanted_first, wanted_group = np.unique(rows, return_index=True, return_inverse=True)
     assert first.tolist() == wanted_first.tolist()
     assert group.tolist() == wanted_group.tolist()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param([[3, 1, 3, 1, 2], [0, 0, 0, 1, 0]], id="some equal"),
+        pytest.param([[-(1 << 62), 1 << 61, -(1 << 62)], [1 << 40, 0, 1 << 40]], id="far apart"),
+        pytest.param([[0, 1 << 24, 0], [0, 0, (1 << 40) - 1]], id="together more than 64 bits"),
+        pytest.param([[7, 7, 7]], id="all equal"),
+        pytest.param([[], []], id="none"),
+    ],
+)
+def test_combinations_are_numbered_as_they_come(columns: list[list[int]]) -> None:
+    rows = [*zip(*columns, strict=True)]
+    known = [*dict.fromkeys(rows)]
+
+    first, place = combinations([np.array(column, np.int64) for column in columns])
+
+    assert place.tolist() == [known.index(row) for row in rows]
+    assert first.tolist() == [rows.index(each) for each in known]
+
+
+def test_combinations_of_codes_of_one_byte_do_not_wrap() -> None:
+    columns = [np.array(each, np.int8) for each in ([0, 1, 0, 1], [-100, 99, 27, 83])]
+
+    assert combinations(columns)[1].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(20))

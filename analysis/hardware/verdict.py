@@ -101,11 +101,19 @@ def judge(
 
 
 def examine(
-    kernels: pa.Table, devices: Sequence[Mapping[str, Any]], override: Path | str | None = None
+    kernels: pa.Table,
+    devices: Sequence[Mapping[str, Any]],
+    override: Path | str | None = None,
+    apart: Int | None = None,
 ) -> Judged:
-    """Return the rows as `judge` does, with the inputs of the verdicts."""
+    """Return the rows as `judge` does, with the inputs of the verdicts.
+
+    Rows that have different numbers in `apart` are judged as if the others were not there.
+    """
     place, found = devices_of(kernels, devices, override)
     op = op_numbers(kernels)
+    if apart is not None:
+        op = np.where(op >= 0, combine_keys(apart, op), -1)
     verdict = _tensor_cores(kernels, devices, place)
     answer, columns = _proven(kernels, op, place, found, verdict)
     roofs = roofs_of(kernels, op, place, found, answer)

@@ -16,7 +16,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.profile import OVER_TIME, RATES, Key, added
 from pyprof2.analysis.summaries.profile_columns import FINE, FINEST, LARGEST_SUM
 from pyprof2.analysis.summaries.sets import Sets, distinct_sets, picked
-from pyprof2.columns import combine_keys
+from pyprof2.columns import combinations, combine_keys, groups_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -67,7 +67,7 @@ class Cube:
     small: int = 0
 
 
-def cube(sums: Sums, apart: Mapping[int, Collection[int]], most: int) -> Cube:
+def cube(sums: Sums, others: int, apart: Mapping[int, Collection[int]], most: int) -> Cube:
     """Return the cube of the rows of the profile.
 
     Where it has more than `most` rows, only the steps of `apart` stay apart; where these are
@@ -75,23 +75,24 @@ def cube(sums: Sums, apart: Mapping[int, Collection[int]], most: int) -> Cube:
 
     Args:
         sums: by `KEYS`, all of them.
+        others: how many steps are one in the sums: all but those of `apart`; or 0.
         apart: numbers of steps, by rank.
         most: see above.
     """
     keys = {name: sums.keys[name] for name in KEYS}
-    group, first = _groups(keys)
-    others = small = 0
-    if len(first) > most:
+    first, group = combinations([key.codes for key in keys.values()])
+    small = 0
+    if others or len(first) > most:
         step, rank = keys["step"], keys["rank"]
         stays = step.codes < 0
         for each, steps in apart.items():
             stays |= rank.where(each.__eq__) & step.where(frozenset(steps).__contains__)
-        others = len(np.unique(combine_keys(rank.codes[~stays], step.codes[~stays])))
+        others = others or len(np.unique(combine_keys(rank.codes[~stays], step.codes[~stays])))
         keys["step"] = _replaced(step, ~stays, OTHER_STEPS)
-        group, first = _groups(keys)
+        first, group = combinations([key.codes for key in keys.values()])
     if len(first) > most:
         small, keys = _only_large(sums, keys, group, most)
-        group, first = _groups(keys)
+        first, group = combinations([key.codes for key in keys.values()])
     count = len(first)
     owner = np.repeat(np.arange(len(sums.op_calls)), np.diff(sums.calls.first))
     calls, which = distinct_sets(owner, group[sums.calls.rows])
@@ -109,15 +110,6 @@ def _values(keys: Mapping[str, Key], rows: Int) -> pd.DataFrame:
     )
 
 
-def _groups(keys: Mapping[str, Key]) -> tuple[Int, Int]:
-    """Return the group of each row, numbered as they come, and the first row of each."""
-    _, first, group = np.unique(
-        combine_keys(*(key.codes for key in keys.values())), return_index=True, return_inverse=True
-    )
-    place = np.argsort(np.argsort(first))
-    return place[group], np.sort(first)
-
-
 def _replaced(key: Key, rows: Bool, name: str) -> Key:
     """Return a key with another name in these rows."""
     return Key(np.where(rows, len(key.domain), key.codes), [*key.domain, name])
@@ -127,7 +119,7 @@ def _only_large(
     sums: Sums, keys: dict[str, Key], group: Int, most: int
 ) -> tuple[int, dict[str, Key]]:
     """Return the keys with those of the groups that take the least time cut, and how many."""
-    coarse, _ = _groups({name: key for name, key in keys.items() if name not in FOLDED})
+    _, coarse = combinations([key.codes for n, key in keys.items() if n not in FOLDED])
     room = max(0, most - int(coarse.max(initial=-1)) - 1)
     time = added(sums.columns["time_ns"], group, int(group.max(initial=-1)) + 1)
     small = np.ones(len(time), bool)
@@ -175,9 +167,7 @@ def _helpers(sums: Sums, group: Int) -> tuple[pd.DataFrame, Sets]:
     set_of[used] = which
     helped_by = np.where(sums.helps >= 0, set_of[sums.helps], -1)
     rows = np.flatnonzero(helped_by >= 0)
-    _, first, pair = np.unique(
-        combine_keys(group[rows], helped_by[rows]), return_index=True, return_inverse=True
-    )
+    first, pair = groups_of(combine_keys(group[rows], helped_by[rows]))
     found: dict[str, Int | Floats] = {"row": group[rows][first]}
     place_of = np.zeros(len(group), np.int64)
     place_of[rows] = pair

@@ -10,27 +10,25 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pyprof2.analysis.compiled.costs import FORMULA, SIZES_FROM
 from pyprof2.analysis.costs import formula_text, load_extensions
 from pyprof2.analysis.costs.comm import bandwidth
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons
 from pyprof2.analysis.hardware.roofline import FLAG_PCT
-from pyprof2.analysis.hardware.verdict import examine, examine_ops
+from pyprof2.analysis.hardware.verdict import JUDGED, examine, examine_ops
 from pyprof2.analysis.linking.user_ranges import BORROWED
 from pyprof2.analysis.summaries.explained_rows import ESTIMATE, LAUNCH, Explained, Reference
-from pyprof2.analysis.summaries.rows import are_helpers, op_calls
+from pyprof2.analysis.summaries.rows import op_calls
+from pyprof2.columns import text_array
 from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    from pyprof2.analysis.hardware.roofs import Roofs
     from pyprof2.analysis.hardware.verdict import Judged
-    from pyprof2.analysis.summaries.explained_rows import Tables
+    from pyprof2.analysis.summaries.explained_rows import RowPlace, Tables
 
 LINK_MEANINGS: Final = {
     "external_id": "the launch by correlation id; the op by the recorder's own id, and it encloses "
@@ -65,6 +63,12 @@ _OP: Final = (
     "library_source", "source_evidence", "direction", "recompute", "sequence_nr", "category",
 )  # fmt: skip
 _COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
+_SHARING: Final = (
+    "kernel_id", "kernel", "kernel_short", "op", "dur_ns", "cost_role", "flops", "bytes",
+    "category", "device_type", "compute_dtype", "op_time_ns", "tflops", "gbps", "intensity",
+    *JUDGED,
+)  # fmt: skip
+"""The columns that are shown of rows which share counts."""
 _REFERENCE: Final = re.compile(r"(kernel|op):(\d{1,18})")
 
 
@@ -135,11 +139,26 @@ class Explainer:
             override: a device's name, or a file that describes one, to use instead of the recorded.
 
         Raises:
-            UsageError: there is no such row.
+            UsageError: there is no such row, or `override` is no device.
         """
         load_extensions()
         self.rows = Explained(tables, references)
-        self.override = override
+        self._override = override
+        # To judge them one by one would take longer than all else.
+        rows, which, self._sets = self.rows.sets()
+        self._judged = examine(rows, self.rows.devices, override, which)
+        missed = text_array(missed_reasons(self._judged.table))
+        self._table = self._judged.table.select(_SHARING).append_column("missed", missed)
+
+    def judged(self, place: RowPlace) -> tuple[list[Facts], Facts | None]:
+        """Return the rows that share the counts of a place, and what the roof of its op is."""
+        own, owner = self._sets[place], self.rows.ops.owner(place.op)
+        shared = self._table.slice(own.start, own.stop - own.start).to_pylist()
+        if place.table is not None or owner is None or self.rows.has_gpu:
+            return shared, roof_of(self._judged, own.start, shared)
+        call = op_calls(*self.rows.op_table(owner))
+        judged = examine_ops(call, self.rows.devices, self._override)
+        return shared, roof_of(judged, 0, judged.table.to_pylist())
 
 
 def explain(known: Explainer, reference: Reference) -> Explanation:
@@ -148,18 +167,14 @@ def explain(known: Explainer, reference: Reference) -> Explanation:
     Args:
         known: made for this reference, and perhaps for others.
         reference: the row.
-
-    Raises:
-        UsageError: the device that `known` was made with is none.
     """
-    rows, ops = known.rows, known.rows.ops
-    place = rows.place(reference)
-    row, op, owner = rows.work(place), place.op, ops.owner(place.op)
-    facts = None if row is None else _first(row)
-    shared, judged = _judge(known, row, owner)
+    rows, place = known.rows, known.rows.place(reference)
+    facts, op, owner = rows.row(place), place.op, rows.ops.owner(place.op)
+    shared, roof = known.judged(place)
     cost = _cost(rows, (op, owner), facts)
+    has_counts = owner is not None or (facts is not None and facts["cost_call_id"] is not None)
     # The op's rates and roof are not those of a helper kernel.
-    only_helping = row is not None and bool(are_helpers(row).any())
+    has_roof = has_counts and not (facts is not None and _is_helper(facts))
     return Explanation(
         reference=str(reference),
         kernel=None if facts is None else _kernel(facts),
@@ -170,31 +185,11 @@ def explain(known: Explainer, reference: Reference) -> Explanation:
         pair=None if op is None else _pair(rows, op),
         cost=cost,
         communication=_communication(cost, shared),
-        sharing=_sharing(shared, is_shared=owner is not None or _has_call(row)),
-        tensor_core=_tensor_core(judged.table, row),
+        sharing=_sharing(shared) if has_counts and shared else None,
+        tensor_core=_tensor_core(shared, facts),
         parts=rows.parts(place) or None,
-        roof=None if only_helping or (owner is None and not _has_call(row)) else roof_of(judged),
+        roof=roof if has_roof else None,
     )
-
-
-def _judge(known: Explainer, row: pa.Table | None, owner: int | None) -> tuple[pa.Table, Judged]:
-    """Return the rows that share the counts, and what is said of them, or of the op itself."""
-    rows = known.rows
-    shared = rows.no_work() if row is None else row
-    call = None if row is None else row["cost_call_id"][0].as_py()
-    if call is not None:
-        shared = rows.of_call(call)
-    elif owner is not None:
-        shared = rows.sharing(owner)
-    if row is None and owner is not None and not rows.has_gpu:
-        one = op_calls(*rows.op_table(owner))
-        return shared, examine_ops(one, rows.devices, known.override)
-    return shared, examine(shared, rows.devices, known.override)
-
-
-def _first(table: pa.Table) -> dict[str, Any]:
-    row: dict[str, Any] = table.slice(0, 1).to_pylist()[0]
-    return row
 
 
 def _kernel(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,9 +233,9 @@ def _node(rows: Explained, row: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if node is None else _picked(rows.node(node), _NODE)
 
 
-def _has_call(row: pa.Table | None) -> bool:
-    """Whether a kernel shares the counts of an op's call in a replay of a graph."""
-    return row is not None and row["cost_call_id"][0].as_py() is not None
+def _is_helper(row: Mapping[str, Any]) -> bool:
+    """Whether a kernel has a part in an op's cost, but does not do its work."""
+    return row["cost_role"] not in {None, "main"}
 
 
 def _range(row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -294,45 +289,42 @@ def _cost(
     }
 
 
-def _communication(cost: Mapping[str, Any] | None, shared: pa.Table) -> dict[str, Any] | None:
+def _communication(
+    cost: Mapping[str, Any] | None, shared: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
     """Return the bandwidth of a collective, over the time of all its kernels."""
-    if cost is None or cost.get("bytes_read") is None or not shared.num_rows:
+    if cost is None or cost.get("bytes_read") is None or not shared:
         return None
-    time = shared["op_time_ns"][0].as_py() or 0
+    time = shared[0]["op_time_ns"] or 0
     found = bandwidth(cost["params"] or "", cost["bytes_read"], cost["bytes_written"], time)
     return None if found is None else found._asdict()
 
 
-def _sharing(shared: pa.Table, *, is_shared: bool) -> list[dict[str, Any]] | None:
+def _sharing(shared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what each kernel got of the op's counts, which go by time to those that work."""
-    if not is_shared or not shared.num_rows:
-        return None
     names = ("kernel_id", "kernel_short", "op", "dur_ns", "cost_role", "flops", "bytes")
-    return [_picked(row, names) for row in shared.to_pylist()]
+    return [_picked(row, names) for row in shared]
 
 
-def _tensor_core(judged: pa.Table, row: pa.Table | None) -> list[dict[str, Any]] | None:
+def _tensor_core(
+    shared: Sequence[Mapping[str, Any]], row: Mapping[str, Any] | None
+) -> list[dict[str, Any]] | None:
     """Return the verdict of the kernel, or of all kernels of the op, once per name."""
-    if row is not None:
-        number = row["kernel_id"][0].as_py()
-        judged = judged.filter(pc.equal(judged["kernel_id"], number))
-    codes, reasons = missed_reasons(judged)
-    names = judged["kernel"].cast(pa.string()).to_pylist()
-    first = sorted({name: at for at, name in reversed(list(enumerate(names)))}.values())
+    own = (each for each in shared if row is None or each["kernel_id"] == row["kernel_id"])
+    first: dict[str, Mapping[str, Any]] = {}
+    for each in own:
+        first.setdefault(each["kernel"], each)
     wanted = (
         "kernel_id", "kernel_short", "tensor_core", "tensor_core_eligible",
         "tensor_core_eligible_half", "compute_dtype",
     )  # fmt: skip
-    found = []
-    for at in first:
-        facts = _first(judged.slice(at, 1))
-        if facts["tensor_core"] is not None:
-            missed = reasons[codes[at]] if codes[at] >= 0 else None
-            found.append(
-                _picked(facts, wanted)
-                | {"evidence": facts["tensor_core_evidence"], "missed": missed}
-                | {"advice": None if missed is None else advice_on(missed)}
-            )
+    found = [
+        _picked(facts, wanted)
+        | {"evidence": facts["tensor_core_evidence"], "missed": facts["missed"]}
+        | {"advice": None if facts["missed"] is None else advice_on(facts["missed"])}
+        for facts in first.values()
+        if facts["tensor_core"] is not None
+    ]
     return found or None
 
 
@@ -343,23 +335,32 @@ _NO_CPU_PEAKS: Final = (
 )
 
 
-def roof_of(judged: Judged) -> dict[str, Any] | None:
+def roof_of(judged: Judged, begin: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return what the roof of an op is made of; None without kernels.
 
     Args:
-        judged: all kernels of the op.
+        judged: among others all kernels of the op, one after another.
+        begin: where they begin.
+        rows: they themselves.
     """
-    if not judged.table.num_rows:
+    if not rows:
         return None
-    at = int(np.argmin(are_helpers(judged.table)))  # the first kernel that works: it has the rates
-    row = judged.table.slice(at, 1).to_pylist()[0]
-    facts = _device_of(judged, at) | {
+    # The first kernel that works has the rates.
+    first = next((number for number, row in enumerate(rows) if not _is_helper(row)), 0)
+    at, row = begin + first, rows[first]
+    recorded, device = judged.devices[judged.place[at]]
+    best = {each["tensor_core"] for each in rows}
+    facts = {
+        "recorded_device": recorded.get("name"),
+        "device": None if device is None else device.name,
+        "device_source": None if device is None else device.source,
+        "unit": "matrix" if "yes" in best else "unknown" if "unknown" in best else "vector",
         "device_type": row["device_type"],
         "category": row["category"],
         "dtype": row["compute_dtype"],
         "time_ns": row["op_time_ns"],
         "flag": row["roofline_flag"],
-        **_limits(judged, at),
+        **_limits(judged.roofs, at, *(_sum(rows, name) for name in ("flops", "bytes"))),
         **{name: row[name] for name in ("tflops", "gbps", "intensity", "roofline_pct", "bound")},
     }
     speed = facts["cache_bytes_per_s"]
@@ -368,24 +369,10 @@ def roof_of(judged: Judged) -> dict[str, Any] | None:
     return facts | {"cache_ns": cache_ns, "unknown_because": _why_unknown(facts)}
 
 
-def _device_of(judged: Judged, at: int) -> dict[str, Any]:
-    """Return which device did it, and which of its units."""
-    recorded, device = judged.devices[judged.place[at]]
-    best = {row["tensor_core"] for row in judged.table.select(["tensor_core"]).to_pylist()}
-    return {
-        "recorded_device": recorded.get("name"),
-        "device": None if device is None else device.name,
-        "device_source": None if device is None else device.source,
-        "unit": "matrix" if "yes" in best else "unknown" if "unknown" in best else "vector",
-    }
-
-
-def _limits(judged: Judged, at: int) -> dict[str, Any]:
+def _limits(limits: Roofs, at: int, flops: int | None, nbytes: int | None) -> dict[str, Any]:
     """Return what the op did, what the device can do, and how long it needs at least."""
-    limits = judged.roofs
     peak, bandwidth = float(limits.peak[at]), float(limits.bandwidth[at])
     saving = limits.savings[limits.saving[at]] if limits.saving[at] >= 0 else None
-    flops, nbytes = (_sum(judged, name) for name in ("flops", "bytes"))
     return {
         "peak_flop_per_s": _known(peak if saving is None else peak / saving.factor),
         "saving": None if saving is None else saving._asdict(),
@@ -399,8 +386,8 @@ def _limits(judged: Judged, at: int) -> dict[str, Any]:
     }
 
 
-def _sum(judged: Judged, name: str) -> int | None:
-    counts = judged.table[name].to_pylist()
+def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    counts = [row[name] for row in rows]
     return None if None in counts else sum(counts)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -288,21 +289,46 @@ class Explained:
         found: list[dict[str, Any]] = rows.drop_columns(["rank", "span", "kernel_id"]).to_pylist()
         return found
 
-    def work(self, place: RowPlace) -> pa.Table | None:
-        """Return the kernel or copy of a place, as a table; None for an op."""
-        return None if place.table is None else self._work[place.table].rows([place.row])
+    def row(self, place: RowPlace) -> dict[str, Any] | None:
+        """Return the kernel or copy of a place; None for an op."""
+        return self._plain.get(place)
 
-    def no_work(self) -> pa.Table:
-        """Return table `kernels` without rows."""
-        return self._work["kernels"].rows([])
+    @cached_property
+    def _plain(self) -> dict[RowPlace, dict[str, Any]]:
+        found: dict[RowPlace, dict[str, Any]] = {}
+        for name, some in self._work.items():
+            own = [place for place in self._kernel_ids if place.table == name]
+            found |= zip(own, some.rows([place.row for place in own]).to_pylist(), strict=True)
+        return found
 
-    def sharing(self, owner: int) -> pa.Table:
-        """Return the kernels that share the counts of an op, in their order."""
-        return self._work["kernels"].rows(self._gpu["kernels"].where("cost_op_id", owner))
+    def sets(self) -> tuple[pa.Table, Int, dict[RowPlace, slice]]:
+        """Return the rows that share counts, set by set, the set of each, and those of places."""
+        of = {place: self._sharing(place) for place in self._kernel_ids}
+        sets = list(dict.fromkeys(of.values()))
+        ends = np.cumsum([0, *map(len, sets)])
+        slices = {own: slice(*ends[at : at + 2].tolist()) for at, own in enumerate(sets)}
+        every = pa.concat_tables([some.table for some in self._work.values()])
+        rows = every.unify_dictionaries().combine_chunks().take(pa.array(chain(*sets), pa.int64()))
+        which = np.repeat(np.arange(len(sets)), np.diff(ends))
+        return rows, which, {place: slices[own] for place, own in of.items()}
 
-    def of_call(self, call: int) -> pa.Table:
-        """Return the kernels that share the counts of an op's call in a replay, in their order."""
-        return self._work["kernels"].rows(self._gpu["kernels"].where("cost_call_id", call))
+    def _sharing(self, place: RowPlace) -> tuple[int, ...]:
+        """Return the rows that share the counts of a place, as numbers among all that are read.
+
+        They are the kernels of an op's call in a replay, or of the op that accounts for the row; a
+        row without either is alone, and so are copies.
+        """
+        row, owner, kernels = self.row(place), self.ops.owner(place.op), self._gpu["kernels"]
+        before, own = 0, self._work["kernels"].at
+        if row is not None and row["cost_call_id"] is not None:
+            rows = kernels.where("cost_call_id", row["cost_call_id"])
+        elif owner is not None:
+            rows = kernels.where("cost_op_id", owner)
+        else:
+            rows = [] if row is None else [place.row]
+            if place.table == "copies":
+                before, own = len(own), self._work["copies"].at
+        return tuple((before + np.searchsorted(own, rows)).tolist())
 
     def node(self, node: int) -> dict[str, Any]:
         """Return what is known of a node of a graph."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.axes import check_known_once
 from pyprof2.analysis.chunked import RunningCodes
-from pyprof2.columns import int_array, text_array
+from pyprof2.columns import combinations, int_array, text_array
 from pyprof2.errors import refuse
 from pyprof2.recording import int_column
 from pyprof2.tables import IDLE, TEXT, Column
@@ -30,7 +30,8 @@ OUTLINE: Final = ("group", "cause", "call", "op", "note", "source")
 """The axes that an outline is made of."""
 ADDED: Final = ("count", "time_ns")
 _NULL: Final = -(1 << 62)
-_MOST: Final = 1 << 62
+_APART: Final = 4
+"""Parts hold at most so many times the combinations that there are, before they are added up."""
 
 SUMMARY_COLUMNS: Final = (
     Column("count", pa.int64(), "Parts of gaps."),
@@ -108,62 +109,49 @@ def added_up(parts: Iterable[pa.Table], axes: Sequence[str]) -> pa.Table:
             for name in axes
         ]
         count, time = (int_column(part, name, 0) for name in ADDED)
-        sums.add([np.asarray(key, np.int64) for key in keys], count, time, time)
+        sums.add(*(np.asarray(key, np.int64) for key in keys), count, time, time)
+    sums.settle()
     columns = {
         name: text_array((key, texts[name].texts)) if name in texts else int_array(key, _NULL)
-        for name, key in zip(axes, sums.keys, strict=True)
+        for name, key in zip(axes, sums.columns, strict=False)
     }
-    sums_of = dict(zip((*ADDED, "max_ns"), sums.values, strict=True))
+    sums_of = dict(zip((*ADDED, "max_ns"), sums.columns[len(axes) :], strict=True))
     return pa.table(columns | {name: pa.array(each) for name, each in sums_of.items()})
 
 
 class _IdleSums:
-    """Two sums and the largest of a third number, by whole numbers together."""
+    """Two sums and the largest of a third number, by whole numbers together.
+
+    Attributes:
+        columns: the numbers, and then the sums, once they are settled.
+    """
 
     def __init__(self, width: int) -> None:
-        self.keys: list[Int] = [np.empty(0, np.int64)] * width
-        self.values: tuple[Int, ...] = (np.empty(0, np.int64),) * 3
+        self.columns: list[Int] = [np.empty(0, np.int64)] * (width + 3)
+        self._width, self._parts = width, [self.columns]
 
-    def add(self, keys: list[Int], *values: Int) -> None:
+    def add(self, *columns: Int) -> None:
         """Take more rows."""
-        for whole in (False, True):
-            if whole:
-                both = zip((*self.keys, *self.values), (*keys, *values), strict=True)
-                columns = [np.concatenate(each) for each in both]
-                keys, values = columns[: len(keys)], tuple(columns[len(keys) :])
-            first, place = _groups(keys)
-            found = np.zeros((2, len(first)), np.int64)
-            longest = np.full(len(first), -1)
-            for sums, each in zip(found, values, strict=False):
-                np.add.at(sums, place, each)
-            np.maximum.at(longest, place, values[2])
-            keys, values = [key[first] for key in keys], (*found, longest)
-        self.keys, self.values = keys, values
+        self._parts.append(self._added(columns))
+        if sum(len(part[0]) for part in self._parts) > _APART * len(self.columns[0]):
+            self.settle()
 
+    def settle(self) -> None:
+        """Add up what the parts have of each combination."""
+        self.columns = self._added(
+            [np.concatenate(each) for each in zip(*self._parts, strict=True)]
+        )
+        self._parts = [self.columns]
 
-def _groups(keys: Sequence[Int]) -> tuple[Int, Int]:
-    """Return the first row of each group of equal keys, as they come, and each row's group."""
-    code, size = np.zeros(len(keys[0]), np.int64), 1
-    for column in keys:
-        values, least, count = column, *_range(column)
-        if size * count > _MOST:
-            code, values = _dense(code), _dense(column)
-            (_, size), (least, count) = _range(code), _range(values)
-        code, size = code * count + (values - least), size * count
-    code = _dense(code)
-    return np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1) > 0), code
-
-
-def _range(column: Int) -> tuple[int, int]:
-    """Return the least value, and how many there may be from it on."""
-    least = int(column.min(initial=0))
-    return least, int(column.max(initial=0)) - least + 1
-
-
-def _dense(column: Int) -> Int:
-    """Return the number of each row's value, as they first come."""
-    found: Int = pa.array(column).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return found
+    def _added(self, columns: Sequence[Int]) -> list[Int]:
+        keys, values = columns[: self._width], columns[self._width :]
+        first, place = combinations(keys)
+        found = np.zeros((2, len(first)), np.int64)
+        longest = np.full(len(first), -1)
+        for sums, each in zip(found, values, strict=False):
+            np.add.at(sums, place, each)
+        np.maximum.at(longest, place, values[2])
+        return [*(key[first] for key in keys), *found, longest]
 
 
 NO_OP: Final = "(no op)"

@@ -148,8 +148,10 @@ def line_profile(
     ledger = _ledger(rows, query.ledger)
     rows = rows[rows["ledger"].isin([ledger] if ledger == "device" else [ledger, "threads"])]
     rows, apart = _of_steps(rows, steps, query.steps)
-    keys = pd.MultiIndex.from_frame(rows[["rank", "step_start_ns", "step"]])
-    window, windows = pd.factorize(keys, sort=True)
+    keys = ["rank", "step_start_ns", "step"]
+    number, first = _distinct(rows, keys)
+    windows = rows[keys].iloc[first].reset_index(drop=True).sort_values(keys)
+    window = np.argsort(windows.index)[number]
     tree, node = _tree(rows, stacks, roots, NO_OP if ledger == "device" else BETWEEN_OPS)
     sums = _TreeSums(tree, rows, node, window, len(windows))
     keep, main = _asked(rows, query), _is(rows["ledger"], ledger)
@@ -163,7 +165,10 @@ def line_profile(
         sums.table(keep, query, int(step_ns.sum())),
         ledger,
         sorted(set(rows["rank"].tolist())),
-        [(int(rank), None if pd.isna(step) else int(step)) for rank, _, step in windows],
+        [
+            (int(rank), None if pd.isna(step) else int(step))
+            for rank, _, step in windows.itertuples(index=False, name=None)
+        ],
         apart,
         step_ns,
         part_ns,
@@ -216,6 +221,8 @@ def _of_steps(
         for each, _ in outlier_steps(windows)
         if each.start_ns == begin[each.rank] and count[each.rank] >= _FEWEST_STEPS
     }
+    if not apart:
+        return rows, []
     own = zip(*(steps[name].tolist() for name in TimedStep._fields), strict=True)
     left_out = steps[np.array([each in apart for each in own], bool)]
     is_apart = pd.MultiIndex.from_frame(rows[["rank", "step_start_ns"]]).isin(

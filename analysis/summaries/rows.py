@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof2.analysis.axes import OWNED
+from pyprof2.analysis.chunked import frame_of_parts
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.roofs import floats
 from pyprof2.analysis.linking.ops import is_envelope
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
-from pyprof2.columns import as_pandas, text_array
+from pyprof2.columns import text_array
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import KERNELS, OPS, PROFILE_COLUMNS
 
@@ -47,9 +48,6 @@ _OF_ACTIVITIES: Final = {
 """The columns beside those of the profile, and what each is made of."""
 _KEYS: Final = ("stack_id", "call_id", *(f"shared_{name}" for name in OWNED))
 """Those of them that are columns of the tables themselves."""
-_AT_ONCE: Final = 4
-"""How many columns are made at once of a recording with kernels."""
-
 _OF_OPS: Final = (
     "op_id", "rank", "start_ns", "op", "is_written", "original_op", "link", "dur_ns", "self_ns",
     "flops", "bytes", "flops_lo", "bytes_lo", "category", "params", "compute_dtype",
@@ -70,49 +68,6 @@ BESIDE: Final = {
 """The columns that need another table of the rank, that table, and its columns."""
 
 
-def activity_columns(wanted: Collection[str], *, ordered: bool = False) -> list[str]:
-    """Return the columns of `kernels` and `copies` that `activity_rows` makes its columns of.
-
-    Args:
-        wanted: which of the columns `ALL`.
-        ordered: whether the order of the rows is known, for which their ids are needed.
-    """
-    made = {name for column in wanted for name in _OF_ACTIVITIES.get(column, ())}
-    ids = set() if ordered else {"kernel_id"}
-    return [name for name in KERNELS.names if name in made | ids or name in wanted]
-
-
-def order_of(kernels: pa.Table, copies: pa.Table) -> Int:
-    """Return where, of kernels and copies one after another, each row by id stands."""
-    ids = [table["kernel_id"].to_numpy() for table in (kernels, copies)]
-    return np.argsort(np.concatenate(ids), kind="stable")
-
-
-def activity_rows(
-    kernels: pa.Table,
-    copies: pa.Table,
-    wanted: Collection[str] = ALL,
-    order: Int | None = None,
-    beside: Mapping[str, pa.Table] | None = None,
-) -> pa.Table:
-    """Return the kernels and copies of a rank together, in order of their ids.
-
-    Why a kernel missed the Tensor Cores stands in `tensor_core_missed`.
-
-    Args:
-        kernels: table `kernels`, at least `activity_columns`.
-        copies: table `copies`, the same columns.
-        wanted: which of the columns `ALL`.
-        order: of the rows, where it is known; from their ids otherwise.
-        beside: the tables that some columns need, see `BESIDE`.
-    """
-    order = order_of(kernels, copies) if order is None else order
-    both = pa.concat_tables([kernels, copies]).unify_dictionaries()
-    columns = {name: both[name] for name in (*PROFILE_COLUMNS, *_KEYS) if name in wanted}
-    rows = pa.table(columns | _made(both, wanted, beside or {}))
-    return rows if (order[1:] > order[:-1]).all() else rows.take(order)
-
-
 def activity_parts(
     read: Callable[[str, Sequence[str]], Iterable[pa.Table]],
     wanted: Collection[str],
@@ -127,7 +82,8 @@ def activity_parts(
         beside: the tables that some columns need, see `BESIDE`.
         keep: says by stored columns which rows of a part to give; None: all.
     """
-    stored = activity_columns(wanted, ordered=True)
+    made = {name for column in wanted for name in _OF_ACTIVITIES.get(column, ())}
+    stored = [name for name in KERNELS.names if name in made or name in wanted]
     for name in ("kernels", "copies"):
         for part in read(name, stored):
             rows = part if keep is None else part.filter(pa.array(keep(part)))
@@ -183,44 +139,19 @@ def other_sequence_nrs(rows: pa.Table, ops: pa.Table) -> pa.Array:
     return pc.if_else(counts > 0, texts, None).dictionary_encode()
 
 
-def portions(wanted: Collection[str]) -> Iterator[Sequence[str]]:
-    """Yield the columns `wanted` in groups that `activity_rows` makes without much memory.
+def frame(parts: Iterable[pa.Table], wanted: Collection[str] = ALL, count: int = 0) -> pd.DataFrame:
+    """Return rows that come in parts, rank by rank in order of their ids.
 
-    Columns made of many others come first, while there is nothing else to hold, and with those
-    of them that are wanted, so that none is read twice. The ids are in the first group.
+    Args:
+        parts: with `rank` and `kernel_id`, too.
+        wanted: which of the columns `ALL`.
+        count: how many there are, if that is known.
     """
-    known = {*KERNELS.names, *_OF_ACTIVITIES} - {"kernel_id"}
-    left = [name for name in ALL if name in wanted and name in known]
-    groups = [
-        [name for name in left if name in {*made, *_OF_ACTIVITIES[made[0]]}]
-        for made in (("tensor_core_missed",), ("library",))
-        if not set(made).isdisjoint(left)
-    ]
-    taken = {name for group in groups for name in group}
-    left = [name for name in left if name not in taken]
-    groups += [left[at : at + _AT_ONCE] for at in range(0, len(left), _AT_ONCE)]
-    first, *others = groups or [[]]
-    yield ["kernel_id", *first] if "kernel_id" in wanted else first
-    yield from others
-
-
-def beside(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return the columns of frames of the same rows side by side, in the order of `ALL`."""
-    import pandas as pd
-
-    columns: dict[str, pd.Series] = {}
-    for part in frames:
-        columns |= {str(name): column for name, column in part.items()}
-        # Else Arrow keeps what it freed, beside what pandas takes from elsewhere.
-        pa.default_memory_pool().release_unused()
-    order = sorted(columns, key=ALL.index)
-    # In blocks of their own: to put them together would copy them all.
-    return pd.DataFrame({name: columns[name] for name in order}, copy=False)
-
-
-def frame(parts: Sequence[pa.Table]) -> pd.DataFrame:
-    """Return the rows of all ranks, one after another."""
-    return as_pandas(pa.concat_tables(parts).unify_dictionaries(), _NEVER_NULL)
+    names = [name for name in ALL if name in wanted]
+    by = ("rank", "kernel_id")
+    return frame_of_parts(
+        parts, names, lambda _, values: values, count, by=by, never_null=_NEVER_NULL
+    )
 
 
 def are_helpers(rows: pa.Table) -> Bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.chunked import chunks_of
@@ -38,12 +39,12 @@ from pyprof2.analysis.summaries.sum_tables import (
     call_table,
     sum_table,
 )
-from pyprof2.columns import combine_keys, merge_texts, short, sorted_distinct, text_array, values_of
+from pyprof2.columns import combinations, merge_texts, short, sorted_distinct, text_array, values_of
 from pyprof2.recording import TextCodes, code_column, has_text, int_column
 from pyprof2.result_tables import AXIS_SUM_CALLS, AXIS_SUMS, SUM_CALLS, SUMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Protocol
 
     from numpy.typing import NDArray
@@ -73,6 +74,8 @@ _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
 _FAR: Final = np.iinfo(np.int64).max
 _APART: Final = 4
 """Parts hold at most so many times the combinations that there are, before they are added up."""
+_OTHER: Final = -(1 << 62)
+"""The number of steps that are one."""
 _BITS: Final = 31
 _LOW: Final = (1 << _BITS) - 1
 
@@ -90,13 +93,46 @@ def sums_of_rank(
 
     Args:
         read: gives the rows in parts.
-        keys: columns to add up by.
+        keys: columns to add up by; where sums are summarized `ALWAYS` are among them.
         rank: its number.
         op_count: how many ops share their counts among kernels; None: the rows are ops themselves.
         selection: arguments of `fits`: which rows to add up.
         means: of which of `MEANS` the sums are wanted.
     """
     return _several_sums(read, [keys], op_count, selection or {}, means)[0].sums(rank)
+
+
+def combination_count(read: Read, keys: Iterable[str], most: int) -> int:
+    """Return how many combinations of keys the rows have, or, of more than `most`, some number."""
+    codes = _Codes(keys)
+    found = _Combinations(len(codes.known), most)
+    for part in _with_sets(read)(list(codes.known)):
+        found.add(list(codes.of(part).values()))
+        if found.is_due:
+            found.settle()
+            if found.count > most:
+                break
+    found.settle()
+    return found.count
+
+
+def with_steps_apart(read: Read, apart: Collection[int], others: set[int]) -> Read:
+    """Give rows whose steps are one, but for those of `apart`; `others` gets their numbers."""
+    stay = pa.array([*apart], pa.int64())
+
+    def found(
+        columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
+    ) -> Iterator[pa.Table]:
+        for part in read(columns, keep):
+            rows = part
+            if "step" in columns:
+                step, at = part["step"], part.column_names.index("step")
+                is_other = pc.and_(pc.invert(pc.is_in(step, stay)), step.is_valid())
+                others.update(step.filter(is_other).unique().to_pylist())
+                rows = part.set_column(at, "step", pc.if_else(is_other, _OTHER, step))
+            yield rows
+
+    return found
 
 
 def _several_sums(
@@ -112,9 +148,7 @@ def _several_sums(
     Where there are more rows of sums than `most`, only some of them are found.
     """
     read = _with_sets(read)
-    columns = [
-        [name for name in dict.fromkeys((*keys, *ALWAYS)) if name != "rank"] for keys in lists
-    ]
+    columns = [[name for name in dict.fromkeys(keys) if name != "rank"] for keys in lists]
     codes = _Codes(dict.fromkeys(name for names in columns for name in names))
     keyed = {*codes.known, *columns_of(selection)}
     wanted = {*keyed, *_NEEDED, *means}
@@ -225,17 +259,6 @@ class _Codes:
         return Key(codes, list(self.known[name]), self._is_text[name])
 
 
-def _numbered(columns: Sequence[Int]) -> tuple[Int, Int]:
-    """Return the first row of each combination of codes, in order, and each row's among them."""
-    group = combine_keys(*columns)
-    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
-    first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
-    order = np.argsort(first)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return first[order], place[group]
-
-
 class _Combinations:
     """The distinct combinations of codes of rows that come in parts.
 
@@ -255,7 +278,7 @@ class _Combinations:
 
     def add(self, columns: Sequence[Int]) -> tuple[Int, int]:
         """Return which combination of a part each of its rows has, and how many there are."""
-        first, place = _numbered(columns)
+        first, place = combinations(columns)
         self._parts.append(np.stack([short(column[first]) for column in columns], axis=1))
         self.count += len(first)
         return place, len(first)
@@ -268,7 +291,7 @@ class _Combinations:
     def settle(self) -> Int:
         """Find the distinct ones, and return which of them each of those of the parts is."""
         every = np.concatenate(self._parts)
-        first, place = _numbered([*every.T])
+        first, place = combinations([*every.T])
         self.keys, self.count = every[first], len(first)
         self._parts = [self.keys]
         return place
@@ -389,7 +412,7 @@ class _Rows:
         columns |= dict(zip(EXTREMES, self._extremes[0], strict=True))
         # The sets of rows that helpers belong to, the first of which is empty.
         work = np.pad(self._work.keys, ((0, 0), (0, 1)))
-        group = combine_keys(*np.concatenate((codes, work)).T)
+        _, group = combinations([*np.concatenate((codes, work)).T])
         row_of = np.full(int(group.max(initial=-1)) + 1, -1)
         row_of[group[:count]] = np.arange(count)
         row = row_of[group[count:]]
@@ -506,7 +529,7 @@ def stored_sums(
         return activity_parts(lambda n, stored: chunks_of(tables[n], stored), columns, keep=keep)
 
     axes: list[str | None] = [None, *AXIS_KEYS]
-    lists = [STORED_KEYS, *AXIS_KEYS.values()]
+    lists = [[*keys, *ALWAYS] for keys in (STORED_KEYS, *AXIS_KEYS.values())]
     found = _several_sums(read, lists, tables["ops"].row_count, {}, most=most)
     of_axes: dict[Table, list[pa.Table]] = {AXIS_SUMS: [], AXIS_SUM_CALLS: []}
     stored = {SUMS: SUMS.empty(), SUM_CALLS: SUM_CALLS.empty()}

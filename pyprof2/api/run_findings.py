@@ -40,9 +40,11 @@ class RunFindings(RunTime):
     def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
         """The findings of rules, their joint bounds, and the pollution seen with this device."""
         from pyprof2.analysis.summaries.advice import advice_of_facts, noting_pollution
+        from pyprof2.pipeline.allocation import release_unused
 
         polluted: list[Finding] = []
-        facts = noting_pollution(self._rank_facts(self._tables.device), polluted)
+        of_ranks = self._rank_facts(self._tables.device)
+        facts = noting_pollution(of_ranks, polluted, release_unused)
         return *advice_of_facts(facts), polluted
 
     def _rank_facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.intervals import Bool
     from pyprof2.analysis.summaries.profile import Sums
+    from pyprof2.analysis.summaries.sums import Read
     from pyprof2.analysis.summaries.totals import Totals
     from pyprof2.store.rank_tables import RankTables
 
@@ -82,41 +83,46 @@ class RunProfile(OfTables):
         """
         from pyprof2.analysis.summaries.profile import Sums
         from pyprof2.analysis.summaries.profile_columns import columns_of
+        from pyprof2.analysis.summaries.sum_tables import ALWAYS
 
         stored = None if means else self._stored_along({*keys, *columns_of(selection)})
         if stored is not None:
             return stored.select(**selection)
-        counted = self._tables.counted
-        return Sums.together([self._sums_of(*each, keys, means, selection) for each in counted])
+        parts = [
+            _sums_of(*each, [*keys, *ALWAYS], _reader(*each, keys), selection, means)
+            for each in self._tables.counted
+        ]
+        return Sums.together(parts)
 
-    def _sums_of(
-        self,
-        rank: RankTables,
-        totals: Totals,
-        keys: Collection[str],
-        means: Sequence[str],
-        selection: Mapping[str, Any],
-    ) -> Sums:
-        """Return the rows of a rank added up."""
-        from pyprof2.analysis.summaries import rows
-        from pyprof2.analysis.summaries.sums import sums_of_rank
+    def sums_apart(
+        self, keys: Sequence[str], apart: Mapping[int, Collection[int]], most: int
+    ) -> tuple[Sums, int]:
+        """Return the rows added up by some columns, and how many steps are one in the sums.
 
-        beside = _beside(rank, keys)
+        They are for a cube, and have no further keys, by which sums are summarized.
 
-        def read(
-            columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
-        ) -> Iterator[pa.Table]:
-            if totals.has_gpu:
-                return rows.activity_parts(rank.in_parts, columns, beside, keep)
-            return iter([_op_rows(rank, columns, beside)])
+        Args:
+            keys: the columns, `step` among them.
+            apart: by rank, the steps that are never one with others.
+            most: with more combinations of keys than these, all others are one.
+        """
+        from pyprof2.analysis.summaries.profile import Sums
+        from pyprof2.analysis.summaries.sums import combination_count, with_steps_apart
 
-        op_count = rank.parts("ops").row_count if totals.has_gpu else None
-        # The C library gives freed blocks back to the system, which clears each page before it
-        # gives it anew, unless a larger one was freed before: a fifth of the time for all parts.
-        np.empty(_LARGEST_BLOCK, np.uint8)
-        return sums_of_rank(
-            read, keys, rank.rank, op_count=op_count, selection=selection, means=means
-        )
+        counted, count = self._tables.counted, 0
+        for rank, totals in counted:
+            if count <= most:
+                own = [name for name in keys if name != "rank"]
+                count += combination_count(_reader(rank, totals, keys), own, most - count)
+        if count <= most:
+            return self.sums(keys), 0
+        parts, others = [], 0
+        for rank, totals in counted:
+            of_rank: set[int] = set()
+            read = with_steps_apart(_reader(rank, totals, keys), apart.get(rank.rank, ()), of_rank)
+            parts.append(_sums_of(rank, totals, keys, read))
+            others += len(of_rank)
+        return Sums.together(parts), others
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
@@ -127,29 +133,18 @@ class RunProfile(OfTables):
         """
         from pyprof2.analysis.summaries import rows
 
-        wanted = rows.ALL if columns is None else columns
         counted = self._tables.counted
-        has_gpu = any(totals.has_gpu for _, totals in counted)
-        # All columns of a million kernels take half a gigabyte until they are DataFrames.
-        portions = rows.portions(wanted) if has_gpu else [wanted]
-        orders: dict[int, Int] = {}
-
-        def of_rank(rank: RankTables, totals: Totals, portion: Collection[str]) -> pa.Table:
-            beside = _beside(rank, portion)
-            if totals.has_gpu:
-                stored = rows.activity_columns(portion, ordered=rank.rank in orders)
-                kernels, copies = (rank.read(name, stored) for name in ("kernels", "copies"))
-                if rank.rank not in orders:
-                    orders[rank.rank] = rows.order_of(kernels, copies)
-                order = orders[rank.rank]
-                found = rows.activity_rows(kernels, copies, portion, order, beside)
-            else:
-                found = _op_rows(rank, portion, beside)
-            return shifted(found, self.first_ids.get(rank.rank, {}))
-
-        return rows.beside(
-            rows.frame([of_rank(*each, portion) for each in counted]) for portion in portions
+        needed = {*(rows.ALL if columns is None else columns), "rank", "kernel_id"}
+        names = ("kernels", "copies")
+        if any(totals.has_gpu for _, totals in counted):
+            needed.discard("rate_ns")
+        parts = (
+            shifted(part, self.first_ids.get(rank.rank, {}))
+            for rank, totals in counted
+            for part in _reader(rank, totals, needed)([*needed])
         )
+        count = sum(rank.parts(name).row_count for rank, _ in counted for name in names)
+        return rows.frame(parts, needed if columns is None else needed & {*columns}, count)
 
     def with_calls(
         self,
@@ -278,6 +273,40 @@ class RunProfile(OfTables):
             return found
         every = self.with_calls(found, axes, depth, fold_numbers=fold_numbers, **selection)
         return every[[*found.columns, *(name for name in columns if name not in means)]]
+
+
+def _reader(rank: RankTables, totals: Totals, keys: Collection[str]) -> Read:
+    """Return what gives the rows of a rank in parts, with some of their columns."""
+    from pyprof2.analysis.summaries import rows
+
+    beside = _beside(rank, keys)
+
+    def read(
+        columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
+    ) -> Iterator[pa.Table]:
+        if totals.has_gpu:
+            return rows.activity_parts(rank.in_parts, columns, beside, keep)
+        return iter([_op_rows(rank, columns, beside)])
+
+    return read
+
+
+def _sums_of(
+    rank: RankTables,
+    totals: Totals,
+    keys: Collection[str],
+    read: Read,
+    selection: Mapping[str, Any] | None = None,
+    means: Sequence[str] = (),
+) -> Sums:
+    """Return the rows of a rank added up."""
+    from pyprof2.analysis.summaries.sums import sums_of_rank
+
+    op_count = rank.parts("ops").row_count if totals.has_gpu else None
+    # The C library gives freed blocks back to the system, which clears each page before it
+    # gives it anew, unless a larger one was freed before: a fifth of the time for all parts.
+    np.empty(_LARGEST_BLOCK, np.uint8)
+    return sums_of_rank(read, keys, rank.rank, op_count=op_count, selection=selection, means=means)
 
 
 def _op_rows(rank: RankTables, wanted: Collection[str], beside: Mapping[str, pa.Table]) -> pa.Table:

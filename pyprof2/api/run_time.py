@@ -290,5 +290,6 @@ class RunTime(OfTables):
         for rank in self._tables.ranks:
             stacks[rank.rank] = rank.read("stacks", ["stack_id", "caller_id", "line"])
             roots[rank.rank] = next(iter(rank.source_roots), None)
-        lines, steps = (self._tables.frame(name) for name in ("lines", "steps"))
-        return line_profile(lines, stacks, steps, query, roots)
+        # Not kept: there may be as many rows as a tenth of the kernels.
+        lines = as_pandas(self._tables.table("lines"), STORED["lines"].never_null)
+        return line_profile(lines, stacks, self._tables.frame("steps"), query, roots)

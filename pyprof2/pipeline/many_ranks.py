@@ -22,6 +22,7 @@ from pyprof2.analysis.job.rank_graph import COPY, KERNEL, NO_STEP, SHARED_WAIT, 
 from pyprof2.analysis.job.reduce import MEMBERS, TRACE, Reduced, reduce_job
 from pyprof2.analysis.job.segment_job import SegmentJob, segment_job
 from pyprof2.analysis.job.segments import KEYS, Timing, segments_of
+from pyprof2.analysis.summaries.idle_profile import ADDED, added_up
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
 from pyprof2.columns import as_pandas
@@ -76,13 +77,13 @@ def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
     frame = rank_parts.five_parts(kernels, copies, chosen, members)
     if not len(frame):  # no device was recorded
         return as_pandas(PARTS.empty(), PARTS.never_null)
-    idle = tables.in_parts("idle", ("device", "step", "cause", "time_ns"))
-    lates = [part.filter(pa.array(has_text(part, "cause", _LATE))) for part in idle]
-    late = pa.concat_tables(lates).drop_columns("cause").to_pandas()
+    axes = ("device", "step", "cause")
+    idle = added_up(tables.in_parts("idle", (*axes, *ADDED)), axes)
+    late = idle.filter(pa.array(has_text(idle, "cause", _LATE))).to_pandas()
     late = late.astype({"step": "Int64", "device": "Int64"})
     if chosen is None:
         late = late.assign(step=pd.array([None] * len(late), "Int64"))
-    keys = ["device", "step"]
+    keys = [*axes[:2]]
     host = late.groupby(keys, dropna=False)["time_ns"].sum().rename("host_ns").reset_index()
     found = frame.astype(dict.fromkeys(keys, "Int64")).merge(host, how="left", on=keys)
     found = found.assign(host_ns=found["host_ns"].fillna(0).astype("int64"), rank=tables.rank)

@@ -35,7 +35,7 @@ from pyprof2.result_tables import ADVICE
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Int
 
@@ -91,15 +91,19 @@ def find_pollution(facts_of_each: Iterable[RankFacts]) -> Iterator[Finding]:
 
 
 def noting_pollution(
-    facts_of_each: Iterable[RankFacts], polluted: list[Finding]
+    facts_of_each: Iterable[RankFacts], polluted: list[Finding], release: Callable[[], None]
 ) -> Iterator[RankFacts]:
-    """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
+    """Yield the same facts, and put what `find_pollution` finds in them into `polluted`.
+
+    `release` gives back memory that is free.
+    """
     for facts in facts_of_each:
         facts.tables.for_all_rules = True
         # This one takes most memory: it comes first, when there is nothing else to hold.
         for rule in RULES:
             if rule.slug == "memory-growth" and rule.holds(facts):
                 rule.ask(facts)
+                release()
         polluted += find_pollution([facts])
         yield facts
 

@@ -87,11 +87,12 @@ def packed_document(run: Run, query: ReportQuery) -> str:
     """
     apart = steps_apart(run)
     document = _document(run, query, apart)
-    found, sums = document.pop(_CUBE), cache(run.sums)
+    found = document.pop(_CUBE)
+    sums = cache(lambda: run.sums_apart(KEYS, apart, _SIZES[0][0]))
     data = ""
     for most, length in _SIZES:
         if most < _SIZES[0][0]:
-            found = cube(sums(KEYS), apart, most)
+            found = cube(*sums(), apart, most)
         folded = steps_notes(run, apart), profile.notes_of(found), notes_of(document["roofline"])
         notes = [*document["meta"]["notes"], *itertools.chain(*folded)]
         whole = document | profile.tables_of(run, found)
@@ -115,13 +116,13 @@ def _shortened(value: Any, length: int) -> Any:
 
 def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict[str, Any]:
     """Return all but the profile, and the largest cube that it can be made of."""
-    zero = zeros(run)
+    zero, most = zeros(run), _SIZES[0][0]
     parts: dict[str, Callable[[], Any]] = {
         "meta": lambda: _meta(run, query, zero),
         "memory": lambda: memory_of(run, zero),
         "heading": lambda: heading_of(run, document["memory"]),
         # While little else is held: the sums are a quarter of a gigabyte, this a tenth of them.
-        _CUBE: lambda: cube(run.sums(KEYS), apart, _SIZES[0][0]),
+        _CUBE: lambda: cube(*run.sums_apart(KEYS, apart, most), apart, most),
         "steps": lambda: steps_of(run, zero, apart),
         "parts": lambda: parts_of(run, zero, apart),
         "whole": lambda: whole_of(run),
@@ -150,6 +151,9 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
         ),
     }
     document: dict[str, Any] = {"schema": SCHEMA}
+    # The findings take most memory: they come first, when little else is held.
+    run.advise()
+    release_unused()
     for name, made in parts.items():
         document[name] = made()
         # Else memory that one part freed adds to that of the next one.

@@ -57,7 +57,8 @@ REPORT: Final = Program("report", "pyprof2 report")
 
 def packed(document: Mapping[str, Any]) -> str:
     """Return a document as JSON, compressed with gzip, in base64."""
-    pack = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    # The last two levels take twice and three times as long, and leave 1.5 % less.
+    pack = zlib.compressobj(7, wbits=16 + zlib.MAX_WBITS)
     content = pack.compress(msgspec.json.encode(document)) + pack.flush()
     return base64.b64encode(content).decode("ascii")
 

@@ -28,7 +28,7 @@ def lines_of(run: Run) -> dict[str, Any] | None:
 
     No node is without the ones that it is in: each has at least the time of those below.
     """
-    if run.line_table.empty:
+    if not run.table("lines", ["rank"]).num_rows:
         return None
     profile = run.line_profile(LineQuery())
     nodes = profile.table

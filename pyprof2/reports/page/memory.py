@@ -8,6 +8,8 @@ import numpy as np
 
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER
 from pyprof2.analysis.memory.live import BEFORE, ROUNDING
+from pyprof2.analysis.time.slices import greatest_of_runs
+from pyprof2.columns import values_of
 from pyprof2.frames import shown_line
 from pyprof2.recording import int_column
 from pyprof2.reports.page.values import table
@@ -99,7 +101,9 @@ def shown_events(time: Int, values: Int) -> Int:
     whole = max(1, int(time[-1] - time[0]) + 1)
     # In floats: a product of two times does not fit an int64.
     stretch = ((time - time[0]) / whole * stretches).astype(np.int64)
-    first = np.unique(stretch, return_index=True)[1]
-    by_value = np.lexsort((values, stretch))
+    first = np.flatnonzero(np.diff(stretch, prepend=-1))
     last = np.r_[first[1:], len(time)] - 1
-    return np.unique(np.concatenate((first, last, by_value[first], by_value[last])))
+    least = greatest_of_runs(-values, first)
+    # Of equal ones the first, and of the greatest the last.
+    most = len(time) - 1 - greatest_of_runs(values[::-1], (len(time) - 1 - last)[::-1])
+    return values_of(np.concatenate((first, last, least, most)))

@@ -37,7 +37,7 @@ MOST_THREADS: Final = 3
 MOST_RECORDED: Final = 4
 """How many devices have a time line of all that was recorded, beside their steps."""
 _ROWS: Final = (
-    "rank", "kernel_id", "device", "stream", "start_ns", "dur_ns", "kernel_short", "op", "layer",
+    "rank", "device", "stream", "start_ns", "dur_ns", "kernel_short", "op", "layer",
     "category", "direction", "range",
 )  # fmt: skip
 _IDLE: Final = ("rank", "device", "start_ns", "time_ns", "cause", "group", "op", "layer")
@@ -106,16 +106,18 @@ def _work(run: Run) -> pd.DataFrame:
     """Return kernels and copies in order of their ids, each stream a track."""
     ranks = [(rank, name) for rank in run.counted_ranks for name in ("kernels", "copies")]
     found = frame_of_parts(
-        (part for rank, name in ranks for part in rank.in_parts(name, _ROWS)), _ROWS
+        (part for rank, name in ranks for part in rank.in_parts(name, (*_ROWS, "kernel_id"))),
+        _ROWS,
+        count=sum(rank.parts(name).row_count for rank, name in ranks),
+        by=("rank", "kernel_id"),
     )
-    order = np.lexsort((found.pop("kernel_id"), found["rank"]))
-    found = found.take(order).reset_index(drop=True)
     return found.rename(columns={"kernel_short": "name", "stream": "track"})
 
 
 def _idle(run: Run) -> pd.DataFrame:
     """Return the columns of idle time that its boxes show."""
-    found = frame_of_parts(chain([IDLE.empty()], run.idle_parts(_IDLE)), _IDLE)
+    count = sum(rank.parts("idle").row_count for rank in run.counted_ranks)
+    found = frame_of_parts(chain([IDLE.empty()], run.idle_parts(_IDLE)), _IDLE, count=count)
     return found.rename(columns={"time_ns": "dur_ns", "cause": "name", "group": "category"})
 
 

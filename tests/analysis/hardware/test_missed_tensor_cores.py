@@ -10,7 +10,8 @@ import pytest
 from pyprof2.analysis.hardware.missed_tensor_cores import advice_on, missed_reasons, missed_time
 from pyprof2.analysis.summaries.ledger import sum_by
 from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS
-from pyprof2.analysis.summaries.rows import activity_rows, frame
+from pyprof2.analysis.summaries.rows import activity_parts, frame
+from pyprof2.tables import PROFILE_COLUMNS
 from tests.builders import canonical, summarized
 from tests.kineto_events import launched, load_events, op
 
@@ -164,7 +165,10 @@ def test_an_axis_says_how_much_of_the_eligible_time_was_missed_and_why() -> None
         MISSED | {"op": "add", "dur_ns": 50, "tensor_core_eligible": False},
     )
 
-    sums = summarized(frame([activity_rows(kernels, canonical("copies"))]), ["op"])
+    tables = {"kernels": kernels, "copies": canonical("copies")}
+    wanted = [*PROFILE_COLUMNS, "tensor_core_missed"]
+    rows = frame(activity_parts(lambda name, _: [tables[name]], wanted), wanted)
+    sums = summarized(rows, ["op"])
     names = [column.name for column in MORE_COLUMNS if column.name.startswith("tensor_core")]
     more = sums.set_index("op")[names].to_dict("index")
 

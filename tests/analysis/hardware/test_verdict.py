@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import pyprof2
-from pyprof2.analysis.hardware.verdict import judge
+from pyprof2.analysis.hardware.verdict import JUDGED, examine, judge
 from tests.builders import canonical
 
 if TYPE_CHECKING:
@@ -101,6 +102,19 @@ def test_a_rate_that_another_kernel_explains_proves_nothing() -> None:
     rows = judged(kernel(kernel="sm80_xmma_gemm_bf16bf16_hmma", **half), kernel(**half))
 
     assert [row["tensor_core"] for row in rows] == ["yes", "unknown"]
+
+
+def test_sets_of_rows_are_judged_as_if_there_were_no_others() -> None:
+    # Of one op: the first alone is proven, the two of the second explain one another's rate.
+    half = {"flops": 10**11, "tflops": 200.0}
+    rows = [kernel(), kernel(**half), kernel(kernel="another", **half)]
+
+    together = examine(canonical("kernels", *rows), [H100], apart=np.array([0, 1, 1]))
+
+    alone = [*judged(rows[0]), *judged(*rows[1:])]
+    assert [row["tensor_core"] for row in alone] == ["yes", "unknown", "unknown"]
+    for name in JUDGED:
+        assert together.table[name].to_pylist() == [row[name] for row in alone]
 
 
 def test_the_product_of_a_winograd_convolution_has_the_roof_of_the_algorithm() -> None:

@@ -68,7 +68,7 @@ def by(found: Cube, *names: str) -> dict[Any, int]:
 
 
 def test_what_fits_is_not_folded() -> None:
-    found = cube(sums_of(many_rows(), *KEYS), {0: [3], 1: [4]}, 10_000)
+    found = cube(sums_of(many_rows(), *KEYS), 0, {0: [3], 1: [4]}, 10_000)
 
     assert (len(found.keys), found.others, found.small) == (1200, 0, 0)
     assert list(found.keys) == list(KEYS)
@@ -77,7 +77,7 @@ def test_what_fits_is_not_folded() -> None:
 def test_too_many_steps_become_one_beside_those_that_tell() -> None:
     rows = many_rows()
 
-    found = cube(sums_of(rows, *KEYS), {0: [3], 1: [4]}, 200)
+    found = cube(sums_of(rows, *KEYS), 0, {0: [3], 1: [4]}, 200)
 
     # 19 other steps of each rank.
     assert (len(found.keys), found.others, found.small) == (120, 38, 0)
@@ -92,16 +92,16 @@ def test_rows_outside_of_steps_stay_outside() -> None:
     rows = many_rows(steps=3)
     rows["step"] = rows["step"].replace(2, pd.NA)
 
-    found = cube(sums_of(rows, *KEYS), {0: [0], 1: [0]}, 130)
+    found = cube(sums_of(rows, *KEYS), 0, {0: [0], 1: [0]}, 130)
 
     assert {step for _, step in by(found, "rank", "step")} == {0, None, OTHER_STEPS}
 
 
 def test_too_many_groups_lose_their_names_but_neither_category_nor_direction() -> None:
     rows = many_rows()
-    whole = cube(sums_of(rows, *KEYS), {0: [3], 1: [4]}, 10_000)
+    whole = cube(sums_of(rows, *KEYS), 0, {0: [3], 1: [4]}, 10_000)
 
-    found = cube(sums_of(rows, *KEYS), {0: [3], 1: [4]}, 60)
+    found = cube(sums_of(rows, *KEYS), 0, {0: [3], 1: [4]}, 60)
 
     assert len(found.keys) <= 60
     assert found.small == 120 - (found.keys["op"] != SMALL).sum()
@@ -121,7 +121,7 @@ def test_an_op_call_of_two_kernels_is_one_call_of_both() -> None:
         {"kernel": "c"},
     )  # fmt: skip
 
-    found = cube(sums_of(rows, *KEYS), {}, 100)
+    found = cube(sums_of(rows, *KEYS), 0, {}, 100)
 
     names = found.keys["kernel"].tolist()
     calls = [frozenset(names[at] for at in each) for each in members(found.calls)]
@@ -131,6 +131,6 @@ def test_an_op_call_of_two_kernels_is_one_call_of_both() -> None:
 
 
 def test_no_rows_are_a_cube_without_rows() -> None:
-    found = cube(sums_of(profile_rows({})[:0], *KEYS), {}, 100)
+    found = cube(sums_of(profile_rows({})[:0], *KEYS), 0, {}, 100)
 
     assert (len(found.keys), len(found.sums), found.op_calls.tolist()) == (0, 0, [])

@@ -109,6 +109,18 @@ def test_the_roof_of_an_op_is_not_that_of_its_helper(run: Run) -> None:
     assert run.explain("op:2")["roof"] == run.explain("kernel:2")["roof"]
 
 
+def test_what_is_known_of_several_rows_is_that_of_each(run: Run) -> None:
+    asked = [f"kernel:{number}" for number in range(6)] + ["op:0", "op:2", "op:5", "kernel:2"]
+
+    together = list(run.explain_all([(0, reference) for reference in asked]))
+
+    assert together == [run.explain(reference) for reference in asked]
+    assert {each["kernel"]["copy_kind"] for each in together if each["kernel"]} == {
+        None,
+        "h2d pageable",
+    }
+
+
 def test_the_shape_of_a_result_may_be_that_of_its_gradient(run: Run) -> None:
     # Stride and padding are not recorded: the result's size follows from the node's input.
     cost = run.explain("kernel:2")["cost"]

@@ -272,7 +272,8 @@ def cpu_rows(folder: Path, *devices: dict[str, Any], device: str | None = None) 
     """Products of 100 x 100 matrices, and copies, on a CPU."""
     square: dict[str, Any] = {"dims": [[100, 100], [100, 100]], "types": ["float", "float"]}
     run = load_events(folder, op("aten::mm", 0, 20, **square), op("aten::neg", 30, 4, **square))
-    return frame([op_rows(run.table("ops"), run.table("signatures"), devices, device)])
+    rows = op_rows(run.table("ops"), run.table("signatures"), devices, device)
+    return frame([rows], rows.column_names)
 
 
 def test_the_roof_of_ops_on_the_cpu_is_what_was_measured_on_it(tmp_path: Path) -> None:

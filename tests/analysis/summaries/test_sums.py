@@ -18,7 +18,7 @@ from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.summaries.profile import Sums, select
 from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMARY_COLUMNS, UNSTORED
 from pyprof2.analysis.summaries.rows import activity_parts
-from pyprof2.analysis.summaries.sum_tables import sums_stored
+from pyprof2.analysis.summaries.sum_tables import ALWAYS, sums_stored
 from pyprof2.analysis.summaries.sums import stored_sums, sums_of_rank
 from pyprof2.columns import as_pandas
 from pyprof2.reports.cells import in_order, listed
@@ -114,7 +114,7 @@ def made(
             lambda names, keep=None: activity_parts(
                 lambda n, stored: chunks_of(cut[n], stored), names, keep=keep
             ),
-            keys, rank, op_count=own["ops"].num_rows, selection=selection,
+            [*keys, *ALWAYS], rank, op_count=own["ops"].num_rows, selection=selection,
         )  # fmt: skip
 
     return Sums.together([of_rank(*each) for each in enumerate(tables)])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from pyprof2.analysis.summaries.cube import OTHER_STEPS, SMALL
+from pyprof2.analysis.summaries.idle_profile import added_up
 from pyprof2.reports.page.idle import AXES, folded
 
 STEPS, LINES = 10, 40
@@ -28,6 +30,24 @@ def idle_rows() -> pd.DataFrame:
 def times(rows: pd.DataFrame, *names: str) -> dict[object, int]:
     sums = rows.astype(object).groupby(list(names), dropna=False)["time_ns"].sum()
     return {None if key != key else key: int(sum_) for key, sum_ in sums.items()}  # noqa: PLR0124
+
+
+@pytest.mark.parametrize("rows_of_part", [1, 7, 300])
+def test_rows_that_come_in_parts_are_added_up_as_those_that_do_not(rows_of_part: int) -> None:
+    rows = idle_rows().assign(step=lambda each: each["step"].astype("Int64"))
+    axes = ["source", "step", "cause"][: 1 + rows_of_part % 3]
+    whole = pa.Table.from_pandas(rows[["source", "step", "cause", "count", "time_ns"]])
+    for at, name in ((0, "source"), (2, "cause")):
+        whole = whole.set_column(at, name, whole[name].dictionary_encode())
+    parts = (whole.slice(at, rows_of_part) for at in range(0, len(rows), rows_of_part))
+
+    found = added_up(parts, axes)
+
+    by = rows.groupby(axes, sort=False, dropna=False)
+    assert found["count"].to_pylist() == by["count"].sum().tolist()
+    assert found["time_ns"].to_pylist() == by["time_ns"].sum().tolist()
+    assert found["max_ns"].to_pylist() == by["time_ns"].max().tolist()
+    assert found[axes[0]].to_pylist() == by[axes[0]].first().tolist()
 
 
 def test_what_fits_stays_as_it_is() -> None:

@@ -10,15 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import pyprof2.store.folder
+from pyprof2.analysis.summaries.cube import KEYS, cube
 from pyprof2.api.run import load, parse
 from pyprof2.errors import StoreError
 from pyprof2.reports.page.document import ReportQuery, packed_document
+from tests.kineto_events import launched, load_events, op, step
 from tests.training_trace import training_trace
 
 if TYPE_CHECKING:
     from pyprof2.api.run import Run
 
 ROWS_OF_PART = 97
+HELPER = "void splitKreduce_kernel<float, float>()"
 QUERY = ReportQuery(Path("training.pyprof2"), "1")
 
 
@@ -49,6 +52,40 @@ def test_the_page_is_the_same_however_its_store_is_cut(stores: tuple[Path, Path]
 
     assert parts > 1
     assert whole == cut
+
+
+@pytest.mark.parametrize("most", [1, 12, 1_000_000])
+def test_steps_that_are_one_from_the_start_make_the_same_cube(tmp_path: Path, most: int) -> None:
+    run = load_events(
+        tmp_path,
+        *(
+            event
+            for number in range(6)
+            for begin in (1000 * number,)
+            for event in (
+                step(number, begin, 900),
+                op("aten::mm", begin + 1, 9, dims=[[4, 8], [8, 16]], types=["float", "float"]),
+                launched(begin + 2, 3 * number + 1, at=begin + 20, dur=3, name="volta_sgemm_nn"),
+                launched(begin + 3, 3 * number + 2, at=begin + 30, dur=5, name=HELPER),
+                op(f"my::op{number % 4}", begin + 950, 9),
+                launched(begin + 951, 3 * number + 3, at=begin + 960, dur=7, name="mine"),
+            )
+        ),
+    )  # fmt: skip
+    apart = {0: [2]}
+
+    sums, others = run.sums_apart(KEYS, apart, most)
+
+    assert others == (0 if most == 1_000_000 else 5)
+    found, wanted = cube(sums, others, apart, most), cube(run.sums(KEYS), 0, apart, most)
+    assert (found.others, found.small) == (wanted.others, wanted.small)
+    for name in ("keys", "sums", "helpers"):
+        assert getattr(found, name).equals(getattr(wanted, name))
+    for name in ("calls", "helped"):
+        for one, other in zip(getattr(found, name), getattr(wanted, name), strict=True):
+            assert one.tolist() == other.tolist()
+    assert found.op_calls.tolist() == wanted.op_calls.tolist()
+    assert len(found.helpers) > 0
 
 
 def test_what_is_explained_are_the_rows_of_the_store(stores: tuple[Path, Path]) -> None:

@@ -33,6 +33,20 @@ def test_a_thinned_curve_keeps_ends_and_extremes() -> None:
     assert kept == sorted(set(kept))
 
 
+def test_of_equal_extremes_the_first_least_and_the_last_greatest_are_kept() -> None:
+    time = np.arange(50 * MOST_POINTS)
+    values = np.random.default_rng(3).integers(0, 4, len(time))
+    size = 4 * 50
+
+    kept = shown_events(time, values).tolist()
+
+    for begin in range(0, len(time), size):
+        own = values[begin : begin + size].tolist()
+        most = size - 1 - own[::-1].index(max(own))
+        wanted = {0, size - 1, own.index(min(own)), most}
+        assert {each - begin for each in kept if begin <= each < begin + size} == wanted
+
+
 def test_a_short_curve_is_whole() -> None:
     assert shown_events(np.array([1, 5, 5]), np.array([3, 4, 2])).tolist() == [0, 1, 2]
 
