@@ -19,6 +19,7 @@ TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
 """Codes, -1 for null, and the text of each code; a text that is None is null too."""
 
 
+_MOST: Final = 1 << 62
 _CLOSE: Final = 4
 """Values are close together if they span at most so many times their number."""
 _SAMPLE: Final = 1000
@@ -60,9 +61,11 @@ def text_array(column: TextColumn) -> pa.DictionaryArray:
 
 def sum_at(place: NDArray[np.int64], values: NDArray[Any], count: int) -> NDArray[Any]:
     """Return the exact sum of the values at each place, 0 … `count` - 1; those at -1 are none's."""
-    known = place >= 0
-    sums = np.zeros(count, values.dtype)
-    np.add.at(sums, place[known], values[known])
+    sums = np.zeros((count, *values.shape[1:]), values.dtype)
+    if place.min(initial=0) < 0:
+        known = place >= 0
+        place, values = place[known], values[known]
+    np.add.at(sums, place, values)
     return sums
 
 
@@ -227,6 +230,27 @@ def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return new[order], place[code]
+
+
+def first_of_each(keys: Sequence[NDArray[np.int64]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the first row of each group of equal keys, as they come, and each row's group."""
+    rows = len(keys[0])
+    code, size = np.zeros(rows, np.int64), 1
+    for column in keys:
+        values, least = column, np.int64(column.min() if rows else 0)
+        count = int(column.max()) - int(least) + 1 if rows else 1
+        if size * count > _MOST:
+            code, size, values, least, count = _dense(code), rows, _dense(column), np.int64(0), rows
+        code, size = code * count + (values - least), size * count
+    code = _dense(code)
+    latest = np.maximum.accumulate(code)
+    return np.searchsorted(latest, np.arange(int(latest[-1]) + 1 if rows else 0)), code
+
+
+def _dense(column: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of each row's value, as they first come."""
+    codes: NDArray[np.int32] = pa.array(column).dictionary_encode().indices.to_numpy()
+    return codes.astype(np.int64)
 
 
 def slices_of_groups(group: NDArray[np.int64], size: int) -> Iterator[slice]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pyprof2.analysis.axes import check_known_once
 from pyprof2.analysis.chunked import RunningCodes
-from pyprof2.columns import int_array, text_array
+from pyprof2.columns import first_of_each, int_array, text_array
 from pyprof2.errors import refuse
 from pyprof2.recording import int_column
 from pyprof2.tables import IDLE, TEXT, Column
@@ -30,7 +30,6 @@ OUTLINE: Final = ("group", "cause", "call", "op", "note", "source")
 """The axes that an outline is made of."""
 ADDED: Final = ("count", "time_ns")
 _NULL: Final = -(1 << 62)
-_MOST: Final = 1 << 62
 
 SUMMARY_COLUMNS: Final = (
     Column("count", pa.int64(), "Parts of gaps."),
@@ -131,7 +130,7 @@ class _IdleSums:
                 both = zip((*self.keys, *self.values), (*keys, *values), strict=True)
                 columns = [np.concatenate(each) for each in both]
                 keys, values = columns[: len(keys)], tuple(columns[len(keys) :])
-            first, place = _groups(keys)
+            first, place = first_of_each(keys)
             found = np.zeros((2, len(first)), np.int64)
             longest = np.full(len(first), -1)
             for sums, each in zip(found, values, strict=False):
@@ -139,31 +138,6 @@ class _IdleSums:
             np.maximum.at(longest, place, values[2])
             keys, values = [key[first] for key in keys], (*found, longest)
         self.keys, self.values = keys, values
-
-
-def _groups(keys: Sequence[Int]) -> tuple[Int, Int]:
-    """Return the first row of each group of equal keys, as they come, and each row's group."""
-    code, size = np.zeros(len(keys[0]), np.int64), 1
-    for column in keys:
-        values, least, count = column, *_range(column)
-        if size * count > _MOST:
-            code, values = _dense(code), _dense(column)
-            (_, size), (least, count) = _range(code), _range(values)
-        code, size = code * count + (values - least), size * count
-    code = _dense(code)
-    return np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1) > 0), code
-
-
-def _range(column: Int) -> tuple[int, int]:
-    """Return the least value, and how many there may be from it on."""
-    least = int(column.min(initial=0))
-    return least, int(column.max(initial=0)) - least + 1
-
-
-def _dense(column: Int) -> Int:
-    """Return the number of each row's value, as they first come."""
-    found: Int = pa.array(column).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return found
 
 
 NO_OP: Final = "(no op)"
