@@ -62,9 +62,11 @@ def text_array(column: TextColumn) -> pa.DictionaryArray:
 
 def sum_at(place: NDArray[np.int64], values: NDArray[Any], count: int) -> NDArray[Any]:
     """Return the exact sum of the values at each place, 0 … `count` - 1; those at -1 are none's."""
-    known = place >= 0
-    sums = np.zeros(count, values.dtype)
-    np.add.at(sums, place[known], values[known])
+    sums = np.zeros((count, *values.shape[1:]), values.dtype)
+    if place.min(initial=0) < 0:
+        known = place >= 0
+        place, values = place[known], values[known]
+    np.add.at(sums, place, values)
     return sums
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.columns import combine_keys, narrow, short, values_of
+from pyprof2.columns import combinations, combine_keys, narrow, short, values_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import MEMORY
 
@@ -78,7 +78,7 @@ def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
     known = address >= 0
     size, where = np.abs(change), np.where(known, address, thread)
     free_of = np.full(len(change), -1)
-    _pair(change, combine_keys(size, where, known.astype(np.int64)), free_of)
+    _pair(change, combinations([size, where, known])[1], free_of)
     # Blocks that backward releases were allocated on another thread.
     rest = np.flatnonzero(~known & ~_is_paired(free_of))
     free_of[rest] = _rows(rest, _pair(change[rest], size[rest], np.full(len(rest), -1)))
