@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.job.replay import Replayed
 
 _EVENTS: Final = {
     LAUNCH: "launch", KERNEL: "kernel", COPY: "copy", MEMBER: "kernel", TRANSFER: "transfer",
@@ -55,19 +54,15 @@ launch to the start of its activity, `lag` from one activity to the next."""
 _KINDS: Final = tuple(dict.fromkeys(("", *_EVENTS.values(), *_GAPS.values())))
 
 
-def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
+def critical_path(job: JobGraph) -> pd.DataFrame:
     """Return the stretches of the critical path, in order of time.
-
-    Args:
-        job: the graph.
-        found: the replay; by default that of the recording.
 
     Returns:
         `rank`, `kind` (`kernel`, `copy`, `transfer`, `launch`, `latency`, `host`, `sync`, `lag`),
         `start_ns`, `ns`, `kernel`, `op`, `layer`, `source`, `step`, `event` and `instance` (of a
         transfer, and where the path jumps to another rank).
     """
-    event, what, start, took = stretches(job, job.recorded if found is None else found)
+    event, what, start, took = stretches(job)
     step = pd.Series(job.step[event], dtype="Int64")
     instance = pd.Series(job.instance[event], dtype="Int64")
     columns = {"kernel": "kernel_short", "op": "op", "layer": "layer", "source": "source"}
@@ -88,14 +83,14 @@ def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
     )
 
 
-def stretches(job: JobGraph, found: Replayed) -> tuple[Int, Int, Int, Int]:
+def stretches(job: JobGraph) -> tuple[Int, Int, Int, Int]:
     """Return the stretches of the path: event, kind as position in `_KINDS`, start, ns."""
-    before = lookup(job.graph.source, found.binding, -1)
-    event = way_back(before, int(found.end.argmax()) if len(before) else -1)
+    found = job.recorded
+    event = way_back(found, job.graph, int(found.end.argmax()) if len(found.end) else -1)
     edge = found.binding[event]
     # The path has each event's own time, then the gap before it; the next event may have begun
     # before this one ended, and it has only the part before.
-    until = np.minimum.accumulate(np.c_[found.end[event], found.start[event]].ravel())
+    until = np.minimum.accumulate(np.c_[found.end[event], job.start[event]].ravel())
     of_event, of_gap = (
         np.array([_KINDS.index(names.get(kind, "")) for kind in range(-1, 9)], np.int8)
         for names in (_EVENTS, _GAPS)
@@ -157,8 +152,8 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
     own = frame[~is_transfer].assign(_next=following[~is_transfer])
     # How much later the last member of each instance started than the last but one.
     member = np.flatnonzero((job.instance >= 0) & (job.kind < MEETING))
-    order = np.lexsort((job.recorded.start[member], job.instance[member]))
-    number, time = job.instance[member][order], job.recorded.start[member][order]
+    order = np.lexsort((job.start[member], job.instance[member]))
+    number, time = job.instance[member][order], job.start[member][order]
     last = np.flatnonzero(np.r_[number[1:] != number[:-1], True][: len(number)])
     later = time[last] - time[np.maximum(last - 1, 0)]
     margins = dict(zip(number[last].tolist(), later.tolist(), strict=True))

@@ -184,7 +184,7 @@ def _same_stretches(
         for other in by_key.get(int(job.key[event]), [event]):
             peer = int(job.rank[other])
             if other == event or (peer != rank and roles.get(peer) == roles.get(rank)):
-                end = int(job.recorded.start[other])
+                end = int(job.start[other])
                 begin = end - max(0, int(job.graph.lag[job.recorded.binding[other]]))
                 found.append((row, peer, begin, end, other == event))
     names = ["row", "rank", "start", "end", "is_own"]

@@ -139,12 +139,14 @@ def scatter(job: JobGraph, change: Scenario) -> int:
     old, new = job.graph.duration, change.duration
     moved = np.flatnonzero((old != new) & (new > 0))
     rank = job.rank[moved]
-    name = combine_keys(rank, job.step[moved], job.labels.of("kernel_short")[0][moved])
+    name = combine_keys(rank, job.steps_of(moved), job.labels.codes("kernel_short", moved))
     rows = pd.DataFrame({"old": old[moved], "new": new[moved]}, dtype=float)
-    (variance, due), (every, _) = (_relative_variance(rows, each) for each in (name, rank))
-    variance = variance.fillna(every).fillna(0.0) * due**2
+    variance, due = _relative_variance(rows, name)
+    if variance.isna().any():
+        variance = variance.fillna(_relative_variance(rows, rank)[0]).fillna(0.0)
+    variance *= due**2
     is_on_path = np.zeros(len(old), bool)
-    is_on_path[stretches(job, job.recorded)[0]] = True
+    is_on_path[stretches(job)[0]] = True
     return int(2 * math.sqrt(variance[is_on_path[moved]].sum()))
 
 
@@ -244,8 +246,9 @@ def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Scenario:
     if not chosen.any():
         msg = f"no kernel or copy has {axis} {pattern!r}"
         raise UsageError(msg)
-    duration = np.where(chosen, np.rint(job.graph.duration * factor), job.graph.duration)
-    return Scenario(f"{axis} {pattern} × {factor:g}", duration.astype(np.int64))
+    duration = job.graph.duration.copy()
+    duration[chosen] = np.rint(duration[chosen] * factor)
+    return Scenario(f"{axis} {pattern} × {factor:g}", duration)
 
 
 def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) -> Scenario:

@@ -62,4 +62,5 @@ def traces(count: int, **fields: Any) -> pd.DataFrame:
 
 def replay_error_ns(job: JobGraph) -> int:
     """Return how far any start of the replay is from the recording; 0, or the graph is wrong."""
-    return int(np.abs(job.recorded.start - job.start).max(initial=0))
+    start = job.recorded.end - job.graph.duration
+    return int(np.abs(start - job.start).max(initial=0))
