@@ -33,6 +33,8 @@ from pyprof2.columns import lookup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from pyprof2.analysis.intervals import Int
 
 _EVENTS: Final = {
@@ -83,22 +85,37 @@ def critical_path(job: JobGraph) -> pd.DataFrame:
     )
 
 
-def stretches(job: JobGraph) -> tuple[Int, Int, Int, Int]:
-    """Return the stretches of the path: event, kind as position in `_KINDS`, start, ns."""
-    found = job.recorded
-    event = way_back(found, job.graph, int(found.end.argmax()) if len(found.end) else -1)
-    edge = found.binding[event]
-    # The path has each event's own time, then the gap before it; the next event may have begun
-    # before this one ended, and it has only the part before.
-    until = np.minimum.accumulate(np.c_[found.end[event], job.start[event]].ravel())
+def walk_back(job: JobGraph) -> tuple[Int, NDArray[np.int8], Int]:
+    """Return the path from its end: event, stretches, and since when each of these was.
+
+    The path has each event's own time, then the gap before it, which are positions in `_KINDS`;
+    0 for none. The next event may have begun before this one ended, and it has only the part
+    before.
+    """
+    last = int(job.end.argmax()) if len(job.start) else -1
+    event = way_back(job.binding, job.graph, last)
+    until = np.empty((len(event), 2), np.int64)
+    until[:, 0] = job.start[event] + job.graph.duration[event]
+    until[:, 1] = job.start[event]
+    np.minimum.accumulate(until.ravel(), out=until.ravel())
     of_event, of_gap = (
         np.array([_KINDS.index(names.get(kind, "")) for kind in range(-1, 9)], np.int8)
         for names in (_EVENTS, _GAPS)
     )
-    gap = of_gap[1 + lookup(job.edge_kind, edge, -1)]
-    what, took = np.c_[of_event[1 + job.kind[event]], gap].ravel()[:-1], -np.diff(until)
-    rows = np.flatnonzero((what > 0) & (took > 0))[::-1]
-    return event[rows // 2], what[rows], until[1:][rows], took[rows]
+    gap = of_gap[1 + lookup(job.edge_kind, job.binding[event], -1)]
+    what = np.stack((of_event[1 + job.kind[event]], gap), axis=1)
+    what[:, 0] *= until[:, 0] > until[:, 1]
+    what[:-1, 1] *= until[:-1, 1] > until[1:, 0]
+    what[-1:, 1] = 0
+    return event, what, until
+
+
+def stretches(job: JobGraph) -> tuple[Int, Int, Int, Int]:
+    """Return the stretches of the path: event, kind as position in `_KINDS`, start, ns."""
+    event, what, until = walk_back(job)
+    rows = np.flatnonzero(what)[::-1]
+    start = until.ravel()[1:][rows]
+    return event[rows // 2], what.ravel()[rows].astype(np.int64), start, until.ravel()[rows] - start
 
 
 def excesses(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.Series:
@@ -124,7 +141,7 @@ def _values(
     """Return durations and gaps of the events of each call and role, with their ranks."""
     found: dict[tuple[str, int, Any], list[tuple[int, int]]] = {}
     events = np.flatnonzero(job.key >= 0)
-    edge = job.recorded.binding[events]
+    edge = job.binding[events]
     gap = np.where(edge >= 0, job.graph.lag[np.maximum(edge, 0)], 0)
     columns = (job.key[events], job.rank[events], job.graph.duration[events], gap)
     for key, rank, time, between in zip(*(c.tolist() for c in columns), strict=True):

@@ -29,7 +29,6 @@ from pyprof2.analysis.job.replay import (
     CircleError,
     Graph,
     Members,
-    Replayed,
     recorded_lags,
     replay,
     with_instances,
@@ -145,9 +144,20 @@ class JobGraph:
         return np.where(is_none, -1, np.arange(len(self.kind), dtype=np.int32))
 
     @cached_property
-    def recorded(self) -> Replayed:
-        """The replay of the recording as it is: events begin at `start`, as recorded."""
-        return replay(self.graph, is_bound=True)
+    def binding(self) -> Int:
+        """The edge that the start of each event rests on, or -1."""
+        return replay(self.graph, is_bound=True).binding
+
+    @property
+    def end(self) -> Int:
+        """When each event ends, in the recording and so in its replay."""
+        found: Int = self.start + self.graph.duration
+        return found
+
+    @cached_property
+    def last_end(self) -> int:
+        """The latest of these; 0 without events."""
+        return int(self.end.max()) if len(self.start) else 0
 
     @cached_property
     def inferred(self) -> Bool:
@@ -171,8 +181,8 @@ class JobGraph:
         """Return how far the replay without some edges is from the recording, of the window."""
         if not edges.any():
             return 0.0
-        base = int(self.recorded.last_end)
-        return abs(int(replay(self.graph, without=edges).last_end) - base) / max(1, self.window_ns)
+        last = int(replay(self.graph, without=edges).last_end)
+        return abs(last - self.last_end) / max(1, self.window_ns)
 
     @cached_property
     def begin(self) -> int:
@@ -183,7 +193,7 @@ class JobGraph:
     @property
     def window_ns(self) -> int:
         """From the roots to the last end."""
-        return int(self.recorded.last_end) - self.begin
+        return self.last_end - self.begin
 
 
 def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -> JobGraph:
@@ -436,7 +446,7 @@ def host_gaps(job: JobGraph) -> tuple[Int, Int]:
     of the event that they waited for and their start.
     """
     events = np.flatnonzero((job.kind == LAUNCH) | (job.kind == MEMBER))
-    edge = job.recorded.binding[events]
+    edge = job.binding[events]
     keep = edge >= 0
     return events[keep], edge[keep]
 

@@ -140,48 +140,46 @@ def rank_graph(
     work = _QueuedWork.of(read)
     if not len(work.order):
         return _of_members(members, rank, align)
-    launches = _QueuedLaunches.of(read, work.launch_id, align)
+    launches = _QueuedLaunches.of(read, work.numbers.pop("launch_id"), align)
     first = 1 + len(launches.start)
-    start, end = np.empty((2, first + len(work.order)), np.int64)
-    start[1:first], end[1:first] = launches.start, launches.end
-    start[first:] = align(work.start)
-    np.add(start[first:], work.dur, out=end[first:])
-    start[0] = end[0] = int(start[1:].min())
+    # What is not looked at again is let go of: all columns together are as large as the graph.
+    start = np.concatenate(([0], launches.start, align(work.numbers.pop("start_ns"))))
+    end = np.concatenate(([0], launches.dur, work.numbers.pop("dur_ns")), dtype=np.int64)
+    start[0] = int(start[1:].min())
+    end += start
+    launches = launches._replace(start=start[1:first])
     kind = np.full(len(start), LAUNCH, np.int8)
     is_copy = has_text(work.rows(("category",)), "category", ("memcpy", "memset"))[work.order]
-    kind[0], kind[first:] = ROOT, np.where(is_copy, COPY, KERNEL)
+    kind[0], kind[first:] = ROOT, np.where(is_copy, np.int8(COPY), np.int8(KERNEL))
     named_by = np.concatenate((work.order[:1], work.order[launches.first_activity], work.order))
     named_by[0] = -1
     kernel = members["kernel_id"].fillna(-1).to_numpy(np.int64)
     order = np.argsort(kernel, kind="stable")
-    member = narrow(lookup(order, row_of(kernel[order], work.kernel_id), -1))
+    ids = work.numbers.pop("kernel_id")
+    member = narrow(lookup(order, row_of(kernel[order], ids), -1))
     edges = _edges(work, launches, (start, end), _awaited(read, work))
     threads = 1 + int(launches.thread.max(initial=0))
     return RankGraph(
         rank, kind, start, end, edges, work.rows, work.steps,
         np.concatenate((np.full(first, -1, member.dtype), member)), named_by,
-        narrow(np.r_[0, 1 + short(launches.thread), 1 + threads + work.queue]),
+        narrow(np.r_[short(ids[:1] * 0), 1 + short(launches.thread), 1 + threads + work.queue]),
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _QueuedWork:
+class _QueuedWork(NamedTuple):
     """Kernels and copies, in order of start.
 
     Attributes:
         rows: as in `RankGraph`.
         order: the row of each.
-        start, dur, kernel_id, launch_id: as they are recorded.
+        numbers: `start_ns`, `dur_ns`, `kernel_id` and `launch_id`, as they are recorded.
         queue: equal for those of one stream.
         steps: of the rows.
     """
 
     rows: Rows
     order: Int
-    start: Int
-    dur: Int
-    kernel_id: Int
-    launch_id: Int
+    numbers: dict[str, Int]
     queue: Int
     steps: Int
 
@@ -193,12 +191,13 @@ class _QueuedWork:
             parts = chain(read("kernels", tuple(names)), read("copies", tuple(names)))
             return pa.concat_tables(part.select(names) for part in parts).unify_dictionaries()
 
-        parts = chain(read("kernels", (*_WORK,)), read("copies", (*_WORK,)))
-        found = _numbers(parts, _WORK)
+        found = _numbers(chain(read("kernels", (*_WORK,)), read("copies", (*_WORK,))), _WORK)
         order = short(order_of(found["start_ns"], found["kernel_id"]))
-        queue = combine_keys(found["device"], found["stream"])
-        start, dur, kernel, launch = (found[name][order] for name in (*_WORK,)[:4])
-        return cls(rows, order, start, dur, kernel, launch, short(queue[order]), found["step"])
+        steps = found.pop("step")
+        queue = short(combine_keys(found.pop("device"), found.pop("stream")))[order]
+        for name in found:
+            found[name] = found[name][order]
+        return cls(rows, order, found, queue, steps)
 
     @property
     def issued(self) -> Int:
@@ -220,12 +219,11 @@ def _numbers(parts: Iterable[pa.Table], missing: Mapping[str, int]) -> dict[str,
     return {name: np.concatenate(found.pop(name)) for name in missing}
 
 
-@dataclass(frozen=True)
-class _QueuedLaunches:
+class _QueuedLaunches(NamedTuple):
     """The launches that queued any activity, in order of start, and the calls that blocked.
 
     Attributes:
-        thread, start, end: of each launch.
+        thread, start, dur: of each launch.
         of_activity: the launch of each activity, or -1.
         first_activity: of each launch.
         blocking: thread, start and end of the calls that waited for the device.
@@ -233,7 +231,7 @@ class _QueuedLaunches:
 
     thread: Int
     start: Int
-    end: Int
+    dur: Int
     of_activity: Int
     first_activity: Int
     blocking: tuple[Int, Int, Int]
@@ -249,10 +247,12 @@ class _QueuedLaunches:
                 yield part
 
         found = _numbers(parts(), _CALLS)
-        order = short(np.argsort(found["launch_id"], kind="stable"))
-        row = lookup(order, row_of(found["launch_id"][order], wanted), -1)
-        start, dur = align(found["start_ns"]), found["dur_ns"]
-        thread = narrow(combine_keys(found["pid"], found["tid"]))
+        ids = found.pop("launch_id")
+        order = short(np.argsort(ids, kind="stable"))
+        row = lookup(order, row_of(ids[order], wanted), -1)
+        del ids
+        thread = narrow(combine_keys(found.pop("pid"), found.pop("tid")))
+        start, dur = align(found.pop("start_ns")), found["dur_ns"]
         used = values_of(row[row >= 0])
         used = short(used[np.argsort(start[used], kind="stable")])
         place = np.full_like(order, -1, shape=len(order) + 1)
@@ -261,8 +261,7 @@ class _QueuedLaunches:
         first = short(first_rows(own, len(used)))
         waits = np.concatenate(blocks) & (dur > BLOCKED_NS)
         blocking = (thread[waits], start[waits], start[waits] + dur[waits])
-        start_of = start[used]
-        return cls(thread[used], start_of, start_of + dur[used], own, first, blocking)
+        return cls(thread[used], start[used], dur[used], own, first, blocking)
 
 
 def _blocks(launches: pa.Table) -> Bool:
@@ -287,11 +286,11 @@ def _edges(
         awaited: activities that were waited for, and those that wait for them, by recorded waits.
     """
     (start, end), first = times, 1 + len(launches.start)
-    before = _before_on(work.queue)
-    launch = launches.of_activity
+    before, launch = _before_on(work.queue), launches.of_activity
     # A launch that was recorded as later than its activity is not used.
     good = (launch >= 0) & (start[1 + launch] <= start[first:])
     sources = [np.where(before >= 0, first + before, -1), np.where(good, 1 + launch, -1)]
+    del before, good
     # Where the waiting activity began before the event ended, the event was recorded anew, or on
     # another clock.
     true = end[first + awaited[0]] <= start[first + awaited[1]]
@@ -305,38 +304,48 @@ def _edges(
         waits = np.where(waits >= 0, first + waits, -1)
         sources += [np.where(ties, -1, waits), np.where(ties, waits, -1)]
     noted = [(source, target, np.full(len(source), AWAITED)), _woken(launches, times, first)]
-    return _by_target(
-        [(_host_sources(launches), (HOST, HOST)),
-         (sources, (FIFO, LAUNCHED, WAIT, COMM_WAIT)[: len(sources)])], noted
-    )  # fmt: skip
+    blocks = [(sources, (FIFO, LAUNCHED, WAIT, COMM_WAIT)[: len(sources)])]
+    blocks += [(_host_sources(launches, end[1:first]), (HOST, HOST))]
+    del sources
+    return _by_target(blocks, noted)
 
 
 def _by_target(
-    blocks: Sequence[tuple[Sequence[Int], Sequence[int]]], noted: Sequence[tuple[Int, Int, Int]]
+    blocks: list[tuple[list[Int], Sequence[int]]], noted: Sequence[tuple[Int, Int, Int]]
 ) -> EventEdges:
     """Return edges in order of the events that wait, and of their kinds.
 
     Args:
-        blocks: of consecutive events after the root: for each kind of edge the source or -1.
+        blocks: of consecutive events after the root, the last ones first, which is emptied: for
+            each kind of edge the source or -1.
         noted: further edges: sources, targets, kinds.
     """
-    source, kind, counts = [], [], [np.zeros(1, np.int64)]
-    for sources, kinds in blocks:
-        there = np.stack([column >= 0 for column in sources], axis=1)
-        source.append(np.stack([short(column) for column in sources], axis=1)[there])
-        kind.append(np.broadcast_to(np.array(kinds, np.int8), there.shape)[there])
-        counts.append(np.count_nonzero(there, axis=1))
-    count = np.concatenate(counts)
+    parts, kinds, counts = [], [], [short(np.zeros(1, np.int64))]
+    while blocks:
+        columns, names = blocks.pop()
+        block = np.stack([short(column) for column in columns], axis=1)
+        del columns
+        there = block >= 0
+        parts.append(block[there])
+        kinds.append(np.broadcast_to(np.array(names, np.int8), there.shape)[there])
+        counts.append(short(np.count_nonzero(there, axis=1)))
+        del block, there
+    source, count = np.concatenate(parts), np.concatenate(counts)
+    del parts, counts
+    at = np.cumsum(count, dtype=np.int32)
     more = [np.concatenate(columns) for columns in zip(*noted, strict=True)]
+    np.add.at(count, more[1], 1)
     # Nothing is pinned to the clock: events without any other edge wait for the root.
-    bare = 1 + np.flatnonzero(np.bincount(more[1], minlength=len(count))[1:] + count[1:] == 0)
+    bare = 1 + np.flatnonzero(count[1:] == 0)
+    count[bare] = 1
     more = [np.r_[more[0], 0 * bare], np.r_[more[1], bare], np.r_[more[2], 0 * bare + START]]
     rows = np.argsort(more[1], kind="stable")
-    at = np.cumsum(count)[more[1][rows]]
-    count += np.bincount(more[1], minlength=len(count))
+    at = at[more[1][rows]]
+    first = np.zeros_like(count, shape=len(count) + 1)
+    np.cumsum(count, out=first[1:])
     return EventEdges(
-        np.insert(np.concatenate(source), at, more[0][rows]), short(np.cumsum(np.r_[0, count])),
-        np.insert(np.concatenate(kind), at, more[2][rows]),
+        np.insert(source, at, more[0][rows]), first,
+        np.insert(np.concatenate(kinds), at, more[2][rows]),
     )  # fmt: skip
 
 
@@ -424,12 +433,12 @@ def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> 
     return found
 
 
-def _host_sources(launches: _QueuedLaunches) -> list[Int]:
+def _host_sources(launches: _QueuedLaunches, end: Int) -> list[Int]:
     before = _before_on(launches.thread)
     # Where another thread launched last, this one may have waited for it, as for backward.
-    handed = np.full(len(before), -1, np.int32)
-    last = np.arange(len(before) - 1)
-    rows = 1 + np.flatnonzero((before[1:] != last) & (launches.end[:-1] <= launches.start[1:]))
+    handed = np.full_like(before, -1)
+    other = before[1:] != np.arange(len(before) - 1, dtype=np.int32)
+    rows = 1 + np.flatnonzero(other & (end[:-1] <= launches.start[1:]))
     handed[rows] = rows
     return [np.where(before >= 0, 1 + before, -1), handed]
 

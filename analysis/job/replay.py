@@ -155,12 +155,12 @@ def replay(
     return Replayed(np.array(end, kind), short(np.array(binding[: len(bound)], np.int64)))
 
 
-def way_back(found: Replayed, graph: Graph, last: int) -> Int:
+def way_back(binding: Int, graph: Graph, last: int) -> Int:
     """Return the last event, the one that its start rests on, and so on."""
-    path = short(np.full(len(found.binding), last))
-    if not compiled(path, "way_back", found.binding, graph.source, narrow=3):
+    path = short(np.full(len(binding), last))
+    if not compiled(path, "way_back", binding, graph.source, narrow=3):
         events = [last][: len(path)]
-        while events and (edge := int(found.binding[events[-1]])) >= 0:
+        while events and (edge := int(binding[events[-1]])) >= 0:
             events.append(int(graph.source[edge]))
         path = np.array(events, np.int64)
     return path[path >= 0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.critical_path import stretches
+from pyprof2.analysis.job.critical_path import walk_back
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
 from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
@@ -95,7 +95,7 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     collectives and other work are taken as true, and that is said. So it is where the gain rests on
     waits that only other ranks or steps show.
     """
-    graph, base, window = job.graph, int(job.recorded.last_end), job.window_ns
+    graph, base, window = job.graph, job.last_end, job.window_ns
     with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
@@ -146,7 +146,8 @@ def scatter(job: JobGraph, change: Scenario) -> int:
         variance = variance.fillna(_relative_variance(rows, rank)[0]).fillna(0.0)
     variance *= due**2
     is_on_path = np.zeros(len(old), bool)
-    is_on_path[stretches(job)[0]] = True
+    event, what, _ = walk_back(job)
+    is_on_path[event[what.any(axis=1)]] = True
     return int(2 * math.sqrt(variance[is_on_path[moved]].sum()))
 
 
@@ -178,7 +179,7 @@ def step_gains(job: JobGraph, change: Scenario) -> pd.DataFrame:
     """
     graph, inferred = job.graph, _doubted(job)
     steps = np.unique(job.step[job.step > NO_STEP])
-    recorded = _lengths(job, steps, job.recorded.end)
+    recorded = _lengths(job, steps, job.end)
     gain = recorded - _lengths(job, steps, replay(graph, change.duration, change.lag).end)
     least = gain
     if inferred.any():
@@ -214,7 +215,7 @@ def _busiest(job: JobGraph, durations: Int) -> int:
     lane, graph = job.lane, job.graph
     sums = sum_at(lane, durations, int(lane.max(initial=-1)) + 1)
     early = np.flatnonzero(graph.lag < 0)
-    at = lane[graph.target[early]]
+    at = lane[np.searchsorted(graph.first, early, "right") - 1]
     same = (at >= 0) & (lane[graph.source[early]] == at)
     np.add.at(sums, at[same], graph.lag[early[same]])
     return int(sums.max(initial=0))

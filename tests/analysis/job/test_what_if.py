@@ -190,7 +190,7 @@ def test_every_real_recording_replays_to_itself(real_trace: Path) -> None:
     end = np.concatenate([run.ranks._rank_graph(each.rank)[0].end for each in run.tables_of()])
     alone = ~np.isin(np.arange(len(end)), graph.graph.source[graph.edge_kind == INNER])
     alone &= graph.kind[: len(end)] != ROOT
-    assert np.array_equal(graph.recorded.end[: len(end)][alone], end[alone])
+    assert np.array_equal(graph.end[: len(end)][alone], end[alone])
 
 
 def test_the_path_of_two_devices_jumps_between_them(shared_trace: Callable[[str], Path]) -> None:
