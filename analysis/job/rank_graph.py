@@ -142,7 +142,7 @@ def rank_graph(
         return _of_members(members, rank, align)
     launches = _QueuedLaunches.of(read, work.numbers.pop("launch_id"), align)
     first = 1 + len(launches.start)
-    # What is not looked at again is let go of: all columns together are as large as the graph.
+    # Each column is let go of where it was needed last: together they are as large as the graph.
     start = np.concatenate(([0], launches.start, align(work.numbers.pop("start_ns"))))
     end = np.concatenate(([0], launches.dur, work.numbers.pop("dur_ns")), dtype=np.int64)
     start[0] = int(start[1:].min())
@@ -304,8 +304,10 @@ def _edges(
         waits = np.where(waits >= 0, first + waits, -1)
         sources += [np.where(ties, -1, waits), np.where(ties, waits, -1)]
     noted = [(source, target, np.full(len(source), AWAITED)), _woken(launches, times, first)]
-    blocks = [(sources, (FIFO, LAUNCHED, WAIT, COMM_WAIT)[: len(sources)])]
-    blocks += [(_host_sources(launches, end[1:first]), (HOST, HOST))]
+    blocks: list[tuple[list[Int], Sequence[int]]] = [
+        (sources, (FIFO, LAUNCHED, WAIT, COMM_WAIT)[: len(sources)]),
+        (_host_sources(launches, end[1:first]), (HOST, HOST)),
+    ]
     del sources
     return _by_target(blocks, noted)
 
