@@ -214,8 +214,7 @@ def _numbers(parts: Iterable[pa.Table], missing: Mapping[str, int]) -> dict[str,
     for part in parts:
         for name, null in missing.items():
             column = int_column(part, name, null)
-            kind = np.promote_types(narrow(column).dtype, np.int32)
-            found[name].append(column.astype(np.int64 if name == "start_ns" else kind, copy=False))
+            found[name].append(narrow(column, np.int64 if name == "start_ns" else np.int32))
     return {name: np.concatenate(found.pop(name)) for name in missing}
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pyprof2.analysis.hardware.devices import (
     DEVICES,
@@ -202,24 +201,28 @@ class PredictedStep:
         Raises:
             UsageError: no device worked.
         """
-        worked = (e for e in self.run.tables_of() if e.read("kernels", ("kernel_id",)).num_rows)
+        worked = (each for each in self.run.tables_of() if each.parts("kernels").row_count)
         first = next(worked, None)
         if first is None:
             refuse(f"{self.run.path}: no device worked in it, so there is nothing to predict")
         return first
 
     @cached_property
-    def _places(self) -> pa.Table:
-        """Device and step of each kernel and copy of the rank."""
-        needed = dict.fromkeys(("kernels", "copies"), ("device", "step"))
-        return pa.concat_tables(self.tables.several(needed).values())
+    def _places(self) -> dict[str, set[int | None]]:
+        """Devices and steps of the kernels and copies of the rank."""
+        found: dict[str, set[int | None]] = {"device": set(), "step": set()}
+        for table in ("kernels", "copies"):
+            for part in self.tables.in_parts(table, (*found,)):
+                for name, known in found.items():
+                    known.update(part[name].unique().to_pylist())
+        return found
 
     @cached_property
     def source(self) -> Device | None:
         """The device that was recorded; None: not known, or of several kinds."""
         if self.run.device is not None:
             return named_device(self.run.device)
-        used = set(self._places["device"].unique().to_pylist())
+        used = self._places["device"]
         listed = [row for row in self.tables.devices() if row["device_type"] != "cpu"]
         worked = [row for row in listed if row["device"] in used] or listed
         found = [find_peaks(row) for row in worked]
@@ -229,8 +232,7 @@ class PredictedStep:
     @cached_property
     def _windows(self) -> list[TimedStep]:
         own = timed_steps(self.tables.read("steps", TimedStep._fields))
-        worked = set(self._places["step"].unique().to_pylist())
-        return [window for window in own if window.step in worked]
+        return [window for window in own if window.step in self._places["step"]]
 
     @cached_property
     def window(self) -> tuple[int | None, int]:
