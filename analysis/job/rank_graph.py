@@ -8,12 +8,12 @@ that released it. Where waits between streams are not recorded they are inferred
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, call_cause
 from pyprof2.columns import (
     combine_keys,
@@ -29,14 +29,15 @@ from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
 
-    Read = Callable[[str, tuple[str, ...]], Iterator[pa.Table]]
+    Read = Callable[[str, tuple[str, ...]], ChunkedTable]
     Rows = Callable[[Sequence[str]], pa.Table]
 
 LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
@@ -132,7 +133,7 @@ def rank_graph(
     """Return the graph of a rank, whose root is at its first event.
 
     Args:
-        read: gives a table, part by part, with some columns.
+        read: gives a table, for some of its columns.
         members: of the rank: `kernel_id`, `start_ns`, `dur_ns`, `step`, in order of start.
         rank: its number.
         align: from the rank's times to those on the clock of the reference.
@@ -186,18 +187,17 @@ class _QueuedWork(NamedTuple):
     @classmethod
     def of(cls, read: Read) -> _QueuedWork:
         """Return those of a rank."""
-
-        def rows(names: Sequence[str]) -> pa.Table:
-            parts = chain(read("kernels", tuple(names)), read("copies", tuple(names)))
-            return pa.concat_tables(part.select(names) for part in parts).unify_dictionaries()
-
-        found = _numbers(chain(read("kernels", (*_WORK,)), read("copies", (*_WORK,))), _WORK)
+        tables = ("kernels", "copies")
+        found = _numbers([read(name, (*_WORK,)) for name in tables], _WORK)
         order = short(order_of(found["start_ns"], found["kernel_id"]))
         steps = found.pop("step")
         queue = short(combine_keys(found.pop("device"), found.pop("stream")))[order]
         for name in found:
             found[name] = found[name][order]
-        return cls(rows, order, found, queue, steps)
+        return cls(
+            lambda names: _rows([read(name, tuple(names)) for name in tables], names),
+            order, found, queue, steps,
+        )  # fmt: skip
 
     @property
     def issued(self) -> Int:
@@ -205,17 +205,32 @@ class _QueuedWork(NamedTuple):
         return issued_of(self.rows(ISSUED))[self.order]
 
 
-def _numbers(parts: Iterable[pa.Table], missing: Mapping[str, int]) -> dict[str, Int]:
+def _rows(tables: Sequence[ChunkedTable], names: Sequence[str]) -> pa.Table:
+    """Return columns of tables, one after another."""
+    parts = (
+        table.read(part, names).select(names) for table in tables for part in range(len(table))
+    )
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def _numbers(tables: Sequence[ChunkedTable], missing: Mapping[str, int]) -> dict[str, Int]:
     """Return columns of whole numbers, with what stands for null in each, in 32 bits if these do.
 
     Starts are in 64, because others are added to them.
     """
-    found: dict[str, list[Int]] = {name: [] for name in missing}
-    for part in parts:
-        for name, null in missing.items():
-            column = int_column(part, name, null)
-            found[name].append(narrow(column, np.int64 if name == "start_ns" else np.int32))
-    return {name: np.concatenate(found.pop(name)) for name in missing}
+    count, at = sum(table.row_count for table in tables), 0
+    found: dict[str, Any] = {
+        name: np.empty(count, np.int64 if name == "start_ns" else np.int32) for name in missing
+    }
+    for table in tables:
+        for number in range(len(table)):
+            part = table.read(number, (*missing,))
+            for name, null in missing.items():
+                values = narrow(int_column(part, name, null), found[name].dtype.type)
+                found[name] = found[name].astype(values.dtype, copy=False)
+                found[name][at : at + part.num_rows] = values
+            at += part.num_rows
+    return found
 
 
 class _QueuedLaunches(NamedTuple):
@@ -238,14 +253,8 @@ class _QueuedLaunches(NamedTuple):
     @classmethod
     def of(cls, read: Read, wanted: Int, align: Callable[[Int], Int]) -> _QueuedLaunches:
         """Return those of a rank, by the `launch_id` of each activity."""
-        blocks: list[Bool] = []
-
-        def parts() -> Iterator[pa.Table]:
-            for part in read("launches", (*_CALLS, "name")):
-                blocks.append(_blocks(part))
-                yield part
-
-        found = _numbers(parts(), _CALLS)
+        table = read("launches", (*_CALLS, "name"))
+        found = _numbers([table], _CALLS)
         ids = found.pop("launch_id")
         order = short(np.argsort(ids, kind="stable"))
         row = lookup(order, row_of(ids[order], wanted), -1)
@@ -258,7 +267,7 @@ class _QueuedLaunches(NamedTuple):
         place[used] = np.arange(len(used))
         own = place[row]
         first = short(first_rows(own, len(used)))
-        waits = np.concatenate(blocks) & (dur > BLOCKED_NS)
+        waits = _blocks(_rows([table], ("name",))) & (dur > BLOCKED_NS)
         blocking = (thread[waits], start[waits], start[waits] + dur[waits])
         return cls(thread[used], start[used], dur[used], own, first, blocking)
 
@@ -329,7 +338,7 @@ def _by_target(
         there = block >= 0
         parts.append(block[there])
         kinds.append(np.broadcast_to(np.array(names, np.int8), there.shape)[there])
-        counts.append(short(np.count_nonzero(there, axis=1)))
+        counts.append(np.add.reduce([short(column) for column in there.T]))
         del block, there
     source, count = np.concatenate(parts), np.concatenate(counts)
     del parts, counts
@@ -371,15 +380,13 @@ def _awaited(read: Read, work: _QueuedWork) -> tuple[Int, Int]:
     Work that is launched to a stream after the call that makes it wait for an event begins when the
     work that was launched to the other stream before the event was recorded has ended.
     """
-    chosen = [
-        part.filter(pa.array(has_text(part, "kind", ("stream_wait",))))
-        for part in read("stalls", ("kind", *_WAITS))
-    ]
-    found = _numbers(chosen, _WAITS)
+    stalls = _rows([read("stalls", ("kind", *_WAITS))], ("kind", *_WAITS))
+    chosen = stalls.filter(pa.array(has_text(stalls, "kind", ("stream_wait",))))
+    found = _numbers([InMemory(chosen)], _WAITS)
     device, onto, other, waited, noted = found.values()
     if not len(other):
         return other, other
-    calls = _numbers(read("launches", (*_CALLED,)), _CALLED)
+    calls = _numbers([read("launches", (*_CALLED,))], _CALLED)
     order = np.argsort(calls["correlation_id"], kind="stable")
     called, begin = calls["correlation_id"][order], calls["start_ns"][order]
     waits_at, noted_at = (lookup(begin, row_of(called, each), NO_STEP) for each in (waited, noted))

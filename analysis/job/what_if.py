@@ -24,6 +24,7 @@ from pyprof2.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
 
 
@@ -140,10 +141,10 @@ def scatter(job: JobGraph, change: Scenario) -> int:
     moved = np.flatnonzero((old != new) & (new > 0))
     rank = job.rank[moved]
     name = combine_keys(rank, job.steps_of(moved), job.labels.codes("kernel_short", moved))
-    rows = pd.DataFrame({"old": old[moved], "new": new[moved]}, dtype=float)
-    variance, due = _relative_variance(rows, name)
-    if variance.isna().any():
-        variance = variance.fillna(_relative_variance(rows, rank)[0]).fillna(0.0)
+    variance, due = _relative_variance(old[moved], new[moved], name)
+    if np.isnan(variance).any():
+        every, _ = _relative_variance(old[moved], new[moved], combine_keys(rank))
+        variance = np.nan_to_num(np.where(np.isnan(variance), every, variance))
     variance *= due**2
     is_on_path = np.zeros(len(old), bool)
     event, what, _ = walk_back(job)
@@ -151,15 +152,17 @@ def scatter(job: JobGraph, change: Scenario) -> int:
     return int(2 * math.sqrt(variance[is_on_path[moved]].sum()))
 
 
-def _relative_variance(rows: pd.DataFrame, name: Int) -> tuple[pd.Series, pd.Series]:
+def _relative_variance(old: Int, new: Int, name: Int) -> tuple[Floats, Floats]:
     """Return of each call the variance of those of its name, relative, and what it would take.
 
-    The variance of a single one is null.
+    The variance of a single one is NaN.
     """
-    sums = rows.groupby(name).transform("sum")
-    due = rows["new"] * (sums["old"] / sums["new"])
-    calls = ((rows["old"] / due - 1) ** 2).groupby(name)
-    return calls.transform("sum") / (calls.transform("size") - 1).replace(0, math.nan), due
+    sums, count = (np.bincount(name, values) for values in (old, new)), np.bincount(name)
+    due: Floats = new * np.divide(*sums)[name]
+    with np.errstate(invalid="ignore"):
+        squares = pd.Series((old / due - 1) ** 2).groupby(name).sum().to_numpy()
+    variance = squares / np.where(count > 1, count - 1, math.nan)
+    return variance[name], due
 
 
 def _doubted(job: JobGraph) -> Bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.job.clocks import Clock
 from pyprof2.analysis.job.critical_path import blame, critical_path
 from pyprof2.analysis.job.instances import Recordings, match_members
@@ -46,7 +47,7 @@ def job() -> JobGraph:
     }
     of_rank = {r: f.astype({"kernel_id": "Int64"}) for r, f in of_rank.items()}
     graphs = [
-        rank_graph(lambda name, _: iter([NOTHING[name]]), of_rank[r], r, lambda time: time)
+        rank_graph(lambda name, _: InMemory(NOTHING[name]), of_rank[r], r, lambda time: time)
         for r in range(3)
     ]
     for graph in graphs:
