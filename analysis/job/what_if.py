@@ -158,7 +158,7 @@ def _relative_variance(old: Int, new: Int, name: Int) -> tuple[Floats, Floats]:
     The variance of a single one is NaN.
     """
     sums, count = (np.bincount(name, values) for values in (old, new)), np.bincount(name)
-    due: Floats = new * np.divide(*sums)[name]
+    due = new.astype(float) * np.divide(*sums)[name]
     with np.errstate(invalid="ignore"):
         squares = pd.Series((old / due - 1) ** 2).groupby(name).sum().to_numpy()
     variance = squares / np.where(count > 1, count - 1, math.nan)
