@@ -235,7 +235,7 @@ def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return new[order], place[code]
 
 
-def combinations(columns: Sequence[NDArray[np.int64]]) -> tuple[Any, NDArray[np.int64]]:
+def combinations(columns: Sequence[NDArray[Any]]) -> tuple[Any, NDArray[np.int64]]:
     """Return the first row of each combination of values, as they come, and each row's among them.
 
     Nothing is sorted: what is not in order takes a multiple of the time.

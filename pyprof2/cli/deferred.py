@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NOT_NEEDED: Final = (
     "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs", "pyarrow.dataset",
 )  # fmt: skip
-"""What Arrow looks for when it is imported, and can do without: clients of storage far away, which
+"""Arrow looks for these when it is imported, and can do without: clients of storage far away, which
 we reach by others, and folders of files as one table."""
 _SETTINGS: Final = {
     # Arrow's own allocator keeps tens of megabytes that were freed, and has new ones cleared one by
