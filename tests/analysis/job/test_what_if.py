@@ -180,6 +180,16 @@ def test_what_fits_nothing_is_said(tmp_path: Path, axis: str) -> None:
         scale(job, axis, "(", 0.5)
 
 
+def test_what_takes_longer_than_32_bits_count_keeps_its_time(tmp_path: Path) -> None:
+    """A kernel of 3 s, another one, and a launch that takes 5 s; times of events are us."""
+    events = [launch(0, 1), kernel(10, 3e6, 1), launch(20, 2, dur=5e6), kernel(5.1e6, 1, 2)]
+
+    job = load_events(tmp_path, *events).ranks.graph
+
+    assert job.graph.duration.tolist() == [0, 1000, 5 * 10**9, 3 * 10**9, 1000]
+    assert replay_error_ns(job) == 0
+
+
 def test_every_real_recording_replays_to_itself(real_trace: Path) -> None:
     """0 ns from the recording, start by start; and the path adds up to the window."""
     run = load(real_trace)
