@@ -125,8 +125,7 @@ def _only(job: JobGraph, at: Int, own: Bool) -> tuple[Graph, Bool, int]:
     carries = np.zeros(len(edge) + 1, bool)
     carries[binding[job.kind[at] == LAUNCH]] = True
     carries, inside = carries[:-1], own[source]
-    # An event without any edge begins as recorded.
-    allowed = np.where(count > 0, -_NEVER, start)
+    allowed = np.full(len(at), -_NEVER)
     np.maximum.at(allowed, target[~inside], ended[~inside])
     known = np.flatnonzero(allowed > -_NEVER)
     edges = (

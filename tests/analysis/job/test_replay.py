@@ -114,6 +114,16 @@ def test_the_way_back_goes_by_the_edges_that_starts_rest_on() -> None:
     assert not len(replay(graph).binding)
 
 
+def test_a_hint_by_which_an_edge_goes_back_is_not_followed() -> None:
+    """Event 0 waits for 1, which is recorded as later."""
+    edges = (np.array([1]), np.array([0]), np.array([4]))
+
+    graph = Graph.of(np.array([1, 2]), np.zeros(2, np.int64), edges, np.array([0, 5]))
+
+    assert graph.order.tolist() == [1, 0]
+    assert replay(graph).end.tolist() == [7, 2]
+
+
 def test_of_those_that_ended_last_the_first_carries_the_lag() -> None:
     start, end = np.array([0, 0, 12, 4]), np.array([5, 5, 20, 9])
 
