@@ -106,7 +106,6 @@ def walk_back(job: JobGraph) -> tuple[Int, NDArray[np.int8], Int]:
     what = np.stack((of_event[1 + job.kind[event]], gap), axis=1)
     what[:, 0] *= until[:, 0] > until[:, 1]
     what[:-1, 1] *= until[:-1, 1] > until[1:, 0]
-    what[-1:, 1] = 0
     return event, what, until
 
 

@@ -71,15 +71,12 @@ class Labels:
             self._known[column] = narrow(code), words
         return self._known[column]
 
-    def of(self, column: str) -> tuple[Int, list[str]]:
-        """Return the code of each event, -1 for none, and the texts as they come first."""
-        code, words = self.of_rows(column)
-        found = lookup(code, self.row, -1)
-        first = first_rows(found, len(words))
-        order = np.argsort(first)[: np.count_nonzero(first < len(found))]
-        place = np.full(len(words) + 1, -1)
-        place[order] = np.arange(len(order))
-        return short(place[found]), [words[at] for at in order.tolist()]
+    def in_order(self, column: str) -> Int:
+        """Return the code of each event, -1 for none, by which texts come first."""
+        found = lookup(self.of_rows(column)[0], self.row, -1)
+        first = first_rows(found, int(found.max(initial=-1)) + 1)
+        place = np.append(np.argsort(np.argsort(first, kind="stable")), -1)
+        return short(place[found])
 
     def fits(self, column: str, wanted: Callable[[str], bool]) -> Bool:
         """Return which events have a text that a function wants."""
@@ -231,13 +228,13 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
     if len(ranks) > 1:
         lane = narrow(combine_keys(rank, lane))
         step = lookup(steps.astype(np.int64), named_by, NO_STEP)
-        calls = _keys(ranks, instances, (kind, step, rank), labels.of("kernel_short")[0])
+        calls = _keys(ranks, instances, (kind, step, rank), labels.in_order("kernel_short"))
     more = (source[:0], source[:0], lag[:0])
     ties = edge_kind == COMM_WAIT
     if ties.any() and not (edge_kind == AWAITED).any():
         events = pd.DataFrame(
             {"rank": rank, "step": lookup(steps.astype(np.int64), named_by, NO_STEP),
-             "name": labels.of("kernel_short")[0], "kind": kind,
+             "name": labels.in_order("kernel_short"), "kind": kind,
              "issued": np.concatenate([_issued(each) for each in ranks]),
              "start": start, "end": end}
         )  # fmt: skip

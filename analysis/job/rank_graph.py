@@ -333,12 +333,12 @@ def _by_target(
     parts, kinds, counts = [], [], [short(np.zeros(1, np.int64))]
     while blocks:
         columns, names = blocks.pop()
-        block = np.stack([short(column) for column in columns], axis=1)
+        block = np.stack([short(column) for column in columns], axis=1).ravel()
+        there, size = block >= 0, len(columns[0])
         del columns
-        there = block >= 0
         parts.append(block[there])
-        kinds.append(np.broadcast_to(np.array(names, np.int8), there.shape)[there])
-        counts.append(np.add.reduce([short(column) for column in there.T]))
+        kinds.append(np.tile(np.array(names, np.int8), size)[there])
+        counts.append(np.add.reduce(there.reshape(size, -1).T.astype(np.int32)))
         del block, there
     source, count = np.concatenate(parts), np.concatenate(counts)
     del parts, counts
@@ -468,7 +468,6 @@ def _woken(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> tup
         ok = place < len(own)
         following[mine[ok]] = own[place[ok]]
     good &= (following >= 0) & (lookup(start, woken, 0) < lookup(launches.start, following, 0))
-    good &= woken >= 0
     return first + woken[good], 1 + following[good], np.full(int(good.sum()), SYNC)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import compiled
-from pyprof2.columns import first_rows, lookup, short
+from pyprof2.columns import lookup, short
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -226,17 +226,13 @@ def recorded_lags(start: Times, end: Times, source: Int, first: Int) -> Times:
     ):
         return lag
     target = np.repeat(np.arange(len(start)), np.diff(first))
-    ended = end[source]
-    least = np.iinfo(np.int64).min if end.dtype.kind == "i" else -np.inf
-    latest = np.full(len(start), least, end.dtype)
-    np.maximum.at(latest, target, ended)
-    # One is enough where several ended together.
-    first = first_rows(np.where(ended == latest[target], target, -1), len(start))
-    carries = np.zeros(len(source) + 1, bool)
-    carries[first] = True
-    over: Times = start[target] - ended
-    np.minimum(over, 0, out=over, where=~carries[:-1])
-    return over
+    over: Times = start[target] - end[source]
+    # One is enough where several ended together: the first.
+    order = np.lexsort((-np.arange(len(source)), end[source], target))
+    carries = order[first[1:][np.diff(first) > 0] - 1]
+    found: Times = np.minimum(over, 0)
+    found[carries] = over[carries]
+    return found
 
 
 class Members(NamedTuple):

@@ -100,11 +100,12 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
-    # Several ranks communicate, and no collective of one was matched with another's.
-    talks = job.labels.fits("category", "comm".__eq__) & (job.kind == KERNEL)
-    if len(values_of(job.rank[talks])) > 1 and not (job.instance >= 0).any():
-        note = f"{note}; {UNTIED}" if note else UNTIED
-        return Gain(change.what, None, None, None, bound, window, error, note)
+    if job.calls is not None and not (job.instance >= 0).any():
+        # Several ranks communicate, and no collective of one was matched with another's.
+        talks = job.labels.fits("category", "comm".__eq__) & (job.kind == KERNEL)
+        if len(values_of(job.rank[talks])) > 1:
+            note = f"{note}; {UNTIED}" if note else UNTIED
+            return Gain(change.what, None, None, None, bound, window, error, note)
     if error > MODEL_ERROR_MAX:
         return Gain(change.what, None, None, None, bound, window, error, note)
     is_inferred = doubted is not job.inferred

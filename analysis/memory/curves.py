@@ -296,19 +296,16 @@ def most_held(parts: Iterable[pa.Table]) -> int | None:
     Args:
         parts: of the rank's table `memory`, the columns `HELD_NEEDED`.
     """
-    most = []
+    most: list[int] = []
     for (name, device), tables in _by_device(parts).items():
-        if name == "cpu":
-            continue
         events = pa.concat_tables(tables)
-        base, _ = _base(events)
-        curve = MemoryCurve(0, name, device, events, base, LINELESS)
-        reserved = pc.max(events["reserved_bytes"]).as_py()
-        allocated = None if base is None else base + curve.over_base(curve.peak)
+        curve = MemoryCurve(0, name, device, events, _base(events)[0], LINELESS)
+        held = pc.max(events["reserved_bytes"]).as_py()
+        allocated = None if curve.base is None else curve.base + curve.over_base(curve.peak)
         # Less than what is reserved says nothing new, so how it is known needs no look.
-        if allocated is not None and allocated > (reserved or 0):
-            reserved = reserved if _reused(curve.change, curve.addresses) else allocated
-        most += [] if reserved is None else [int(reserved)]
+        if allocated is not None and allocated > (held or 0):
+            held = held if _reused(curve.change, curve.addresses) else allocated
+        most += [] if held is None or name == "cpu" else [int(held)]
     return max(most, default=None)
 
 

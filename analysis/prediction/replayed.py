@@ -7,7 +7,7 @@ was at work itself, for a host may have run ahead of the device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -60,16 +60,18 @@ class StepGraph:
     @classmethod
     def of(cls, job: JobGraph, step: int | None) -> StepGraph:
         """Return a step of a graph of one rank; None: all that was recorded."""
-        own, earlier = _events_of(job, step)
+        own, earlier = job.kind != ROOT, np.zeros(len(job.kind), bool)
+        if step is not None:
+            found = (job.steps == step, (job.steps > NO_STEP) & (job.steps < step))
+            # Events without a row have the last one.
+            own, earlier = (np.append(rows, False)[job.labels.row] for rows in found)
         at = np.flatnonzero(own)
-        edges = _Edges.of(job, at)
-        graph, carried = edges.graph(job, own)
+        graph, carried, host = _only(job, at, own)
         gaps = np.flatnonzero(carried & (graph.lag > 0))
         ended = job.start[earlier] + job.graph.duration[earlier]
         begin = int(ended.max() if len(ended) else job.start[at].min(initial=_NEVER))
-        waiting, kinds = _waiting(job, own), job.kind[at]
-        host = int(graph.duration[1:][kinds == LAUNCH].sum() - waiting.sum())
-        host += int(np.maximum(edges.lag[edges.carrying], 0).sum())
+        waiting, kinds = _waiting(job, at, own), job.kind[at]
+        host += int(graph.duration[1:][kinds == LAUNCH].sum() - waiting.sum())
         works = np.isin(kinds, (KERNEL, COPY))
         row = np.where(works, np.cumsum(works) - 1, -1)
         took = int(replay(graph).last_end) - begin
@@ -110,80 +112,40 @@ class StepGraph:
         return max(float(int(ends.max()) - self.begin), self.host_ns * gap_factor)
 
 
-def _events_of(job: JobGraph, step: int | None) -> tuple[Bool, Bool]:
-    """Return which events are of a step, and which of an earlier one."""
-    if step is None:
-        return job.kind != ROOT, np.zeros(len(job.kind), bool)
-    found = (job.steps == step, (job.steps > NO_STEP) & (job.steps < step))
-    # Events without a row have the last one.
-    own, earlier = (np.append(rows, False)[job.labels.row] for rows in found)
-    return own, earlier
+def _only(job: JobGraph, at: Int, own: Bool) -> tuple[Graph, Bool, int]:
+    """Return the graph of some events, its edges that launches rest on, and the gaps before these.
 
-
-class _Edges(NamedTuple):
-    """The edges to some events, in order of these.
-
-    Attributes:
-        at: the events.
-        source: of each edge.
-        target: of each edge its event's position in `at`.
-        lag: of each edge.
-        ended: since when each edge lets its event begin, as recorded.
-        carrying: the edges that starts of launches rest on.
+    What they waited for outside of it has ended as recorded.
     """
-
-    at: Int
-    source: Int
-    target: Int
-    lag: Int
-    ended: Int
-    carrying: Int
-
-    @classmethod
-    def of(cls, job: JobGraph, at: Int) -> _Edges:
-        """Return those to some events of a job of one rank."""
-        graph, count = job.graph, np.diff(job.graph.first)[at]
-        edge = np.arange(count.sum()) + np.repeat(graph.first[at] - np.cumsum(count) + count, count)
-        target, source, lag = (
-            np.repeat(np.arange(len(at)), count),
-            graph.source[edge],
-            graph.lag[edge],
-        )
-        ended = job.start[source] + graph.duration[source] + lag
-        rests = np.where(ended == job.start[at][target], target, -1)
-        binding = first_rows(rests, len(at))[job.kind[at] == LAUNCH]
-        return cls(at, source, target, lag, ended, binding[binding < len(edge)])
-
-    def graph(self, job: JobGraph, own: Bool) -> tuple[Graph, Bool]:
-        """Return the graph of the events alone, and which of its edges starts of launches rest on.
-
-        What they waited for outside of it has ended as recorded.
-        """
-        inside, start = own[self.source], job.start[self.at]
-        # An event without any edge begins as recorded.
-        allowed = np.full(len(self.at), -_NEVER)
-        np.maximum.at(allowed, self.target[~inside], self.ended[~inside])
-        has_edges = np.bincount(self.target, minlength=len(self.at)) > 0
-        allowed = np.where(has_edges, allowed, start)
-        known = np.flatnonzero(allowed > -_NEVER)
-        source = np.r_[1 + np.searchsorted(self.at, self.source[inside]), 0 * known]
-        target = np.r_[1 + self.target[inside], 1 + known]
-        lag = np.r_[self.lag[inside], allowed[known]]
-        order = np.argsort(target, kind="stable")
-        carries = np.zeros(len(inside), bool)
-        carries[self.carrying] = True
-        duration = np.r_[0, job.graph.duration[self.at]]
-        hint = np.r_[-_NEVER, start]
-        graph = Graph.of(duration, np.zeros_like(duration), (source, target, lag), hint)
-        return graph, np.r_[carries[inside], np.zeros(len(known), bool)][order]
+    graph, start, count = job.graph, job.start[at], np.diff(job.graph.first)[at]
+    edge = np.arange(count.sum()) + np.repeat(graph.first[at] - np.cumsum(count) + count, count)
+    target, source, lag = np.repeat(np.arange(len(at)), count), graph.source[edge], graph.lag[edge]
+    ended = job.start[source] + graph.duration[source] + lag
+    binding = first_rows(np.where(ended == start[target], target, -1), len(at))
+    carries = np.zeros(len(edge) + 1, bool)
+    carries[binding[job.kind[at] == LAUNCH]] = True
+    carries, inside = carries[:-1], own[source]
+    allowed = np.full(len(at), -_NEVER)
+    np.maximum.at(allowed, target[~inside], ended[~inside])
+    known = np.flatnonzero(allowed > -_NEVER)
+    edges = (
+        np.r_[1 + np.searchsorted(at, source[inside]), 0 * known],
+        np.r_[1 + target[inside], 1 + known],
+        np.r_[lag[inside], allowed[known]],
+    )
+    order = np.argsort(edges[1], kind="stable")
+    duration = np.r_[0, graph.duration[at]]
+    found = Graph.of(duration, np.zeros_like(duration), edges, np.r_[-_NEVER, start])
+    is_gap = np.r_[carries[inside], np.zeros(len(known), bool)][order]
+    return found, is_gap, int(np.maximum(lag[carries], 0).sum())
 
 
-def _waiting(job: JobGraph, own: Bool) -> Int:
+def _waiting(job: JobGraph, at: Int, own: Bool) -> Int:
     """Return of launches what they waited for the device, beyond a short time; 0 for others.
 
     Copies did that return after the device had begun them, and launches that are far ahead of it.
     """
-    graph, at = job.graph, np.flatnonzero(own)
+    graph = job.graph
     edges = np.flatnonzero(job.edge_kind == LAUNCHED)
     edges = edges[own[graph.source[edges]]]
     source = np.searchsorted(at, graph.source[edges])

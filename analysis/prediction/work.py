@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyprof2.columns import combine_keys, values_of
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
@@ -47,19 +47,6 @@ _MOST: Final = 0.5
 """Shares of time: of graphs and sparse work, of dtypes that lack, of what is extrapolated."""
 
 
-class WorkTables(Protocol):
-    """Parts of the tables of a rank that are read."""
-
-    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
-        """Return columns of a table."""
-
-    def rows(self, name: str, at: Int, columns: Collection[str]) -> pa.Table:
-        """Return columns of the rows at ascending positions, as they are stored."""
-
-    def is_as_stored(self, name: str) -> bool:
-        """Whether a table that is read is that of the store."""
-
-
 @dataclass(frozen=True)
 class Rows:
     """Kernels and copies in order of their start.
@@ -77,23 +64,24 @@ class Rows:
     is_unexplained: Bool
 
     @classmethod
-    def of(cls, tables: WorkTables, step: int | None) -> Rows:
-        """Return those of a step of a rank, or all, of its tables `kernels` and `copies`."""
+    def of(cls, read: Callable[..., pa.Table], step: int | None) -> Rows:
+        """Return those of a step of a rank, or all, of its tables `kernels` and `copies`.
+
+        Args:
+            read: as `RankTables.read`.
+            step: which one; None: all.
+        """
         names = ("kernels", "copies")
         if step is None:
-            found = [tables.read(name, COLUMNS) for name in names]
+            found = [read(name, COLUMNS) for name in names]
         else:
             # An algorithm is known by all kernels of its op, in whatever step they are.
-            keys = [tables.read(name, _OF_OPS).select(_OF_OPS) for name in names]
+            keys = [read(name, _OF_OPS).select(_OF_OPS) for name in names]
             both = pa.concat_tables(keys)
             op, own = op_numbers(both), int_column(both, "step", -1) == step
             wanted = own | np.isin(op, values_of(op[own & (op >= 0)]))
-            found = [
-                tables.rows(name, np.flatnonzero(part), COLUMNS)
-                if tables.is_as_stored(name)
-                else tables.read(name, COLUMNS).filter(pa.array(part))
-                for name, part in zip(names, np.split(wanted, [keys[0].num_rows]), strict=True)
-            ]
+            parts = np.split(wanted, [keys[0].num_rows])
+            found = [read(name, COLUMNS, part) for name, part in zip(names, parts, strict=True)]
         both = pa.concat_tables(table.select(COLUMNS) for table in found).unify_dictionaries()
         order = np.lexsort((int_column(both, "kernel_id", 0), int_column(both, "start_ns", 0)))
         table = both.take(pa.array(order))

@@ -255,7 +255,7 @@ class PredictedStep:
     @cached_property
     def own(self) -> Rows:
         """The kernels and copies of the step."""
-        return Rows.of(self.tables, self.window[0])
+        return Rows.of(self.tables.read, self.window[0])
 
     def _graph_of(self, step: int | None) -> StepGraph:
         names = ("kernel_id", "instance_id", "wait_ns", "kind")
@@ -560,7 +560,7 @@ class PredictedStep:
         `slowest_ns`: by number of ranks, how long the slowest of so many takes until each bucket is
         ready, since the one before it. None: fewer than ten steps with the same buckets.
         """
-        forward, sizes, times, rows = [], [], [], Rows.of(self.tables, None)
+        forward, sizes, times, rows = [], [], [], Rows.of(self.tables.read, None)
         for window in self._windows:
             step = PredictedStep(self.run, window.step, self.parameters)
             vars(step)["own"] = rows.only(int_column(rows.table, "step", -1) == window.step)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyprof2.analysis.chunked import ChunkedTable
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.store.parts import TableParts
 
 _WITH_LINES: Final = ("kernels", "copies", "ops", "memory")
@@ -51,8 +51,10 @@ class RankTables:
     source_root: str | None = None
     own: bool = False
 
-    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
-        """Return a table, with the columns named in its order, or with all.
+    def read(
+        self, name: str, columns: Collection[str] | None = None, where: Bool | None = None
+    ) -> pa.Table:
+        """Return a table, with the columns named in its order, or with all; or some rows of it.
 
         It is that of the store, or, where `is_as_stored` says no, made anew of others; those of
         sums of kernels are always those of the store.
@@ -62,6 +64,10 @@ class RankTables:
             TableError: its file does not have the table's columns.
         """
         wanted = {n for n in STORED[name].names if columns is None or n in columns}
+        if where is not None and not self.is_as_stored(name):
+            return self.read(name, columns).filter(pa.array(where))
+        if where is not None:
+            return self.rows(name, np.flatnonzero(where), wanted)
         if self.is_as_stored(name) or name in _SUMS:
             return read_rank(self.store, name, self.rank, wanted)
         if name not in _WITH_LINES:

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof2.analysis.job.replay import CircleError, replay_events
+from pyprof2.analysis.job.replay import (
+    CircleError,
+    Graph,
+    recorded_lags,
+    replay,
+    replay_events,
+    way_back,
+)
 from pyprof2.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,6 +98,38 @@ def test_what_begins_before_its_predecessor_ends_is_that_much_early() -> None:
     found = replay_events(events, _edges(("a", "c"), ("b", "c")))
 
     assert found["start_ns"].tolist() == [0, 0, 7]
+
+
+def test_the_way_back_goes_by_the_edges_that_starts_rest_on() -> None:
+    """Event 2 waits longest for 1, and 3 for 2; nothing that 4 does is on the way."""
+    duration, base = np.array([3, 5, 2, 1, 9]), np.zeros(5, np.int64)
+    source, target = np.array([0, 1, 2, 0, 0]), np.array([2, 2, 3, 3, 4])
+    graph = Graph.of(duration, base, (source, target, np.array([1, 0, 0, 2, 0])))
+
+    found = replay(graph, is_bound=True)
+
+    assert found.end.tolist() == [3, 5, 7, 8, 12]
+    assert found.binding.tolist() == [-1, -1, 1, 2, 4]
+    assert way_back(found.binding, graph, 3).tolist() == [3, 2, 1]
+    assert not len(replay(graph).binding)
+
+
+def test_a_hint_by_which_an_edge_goes_back_is_not_followed() -> None:
+    """Event 0 waits for 1, which is recorded as later."""
+    edges = (np.array([1]), np.array([0]), np.array([4]))
+
+    graph = Graph.of(np.array([1, 2]), np.zeros(2, np.int64), edges, np.array([0, 5]))
+
+    assert graph.order.tolist() == [1, 0]
+    assert replay(graph).end.tolist() == [7, 2]
+
+
+def test_of_those_that_ended_last_the_first_carries_the_lag() -> None:
+    start, end = np.array([0, 0, 12, 4]), np.array([5, 5, 20, 9])
+
+    lags = recorded_lags(start, end, np.array([0, 1, 0]), np.array([0, 0, 0, 2, 3]))
+
+    assert lags.tolist() == [7, 0, -1]
 
 
 def test_times_that_are_no_whole_numbers_stay_so() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.job.clocks import Clock
 from pyprof2.analysis.job.critical_path import blame, critical_path
 from pyprof2.analysis.job.instances import Recordings, match_members
-from pyprof2.analysis.job.job_graph import INNER, JobGraph, job_graph
-from pyprof2.analysis.job.rank_graph import ROOT, rank_graph
+from pyprof2.analysis.job.job_graph import INNER, JobGraph, Labels, job_graph
+from pyprof2.analysis.job.rank_graph import HOST, ROOT, START, WAIT, rank_graph
 from pyprof2.analysis.job.waits import with_waits
 from pyprof2.analysis.job.what_if import (
     all_ideal,
@@ -178,6 +179,55 @@ def test_what_fits_nothing_is_said(tmp_path: Path, axis: str) -> None:
         scale(job, "colour", "red", 0.5)
     with pytest.raises(UsageError, match="not a regular expression"):
         scale(job, axis, "(", 0.5)
+
+
+def test_labels_of_events_are_those_of_their_rows() -> None:
+    words = pa.array(["a", "b", None, "c"]).dictionary_encode()
+    labels = Labels(lambda name: pa.table({name: words}), np.array([-1, 3, 0, 3, 2]))
+
+    assert labels.text("op", np.array([0, 1, 2, 4])) == [None, "c", "a", None]
+    assert labels.fits("op", "c".__eq__).tolist() == [False, True, False, True, False]
+    # As the texts come first: "c", then "a".
+    assert labels.in_order("op").tolist() == [-1, 0, 1, 0, -1]
+
+
+@pytest.mark.parametrize(("begins", "count"), [(5, 1), (61, 0)])
+def test_a_kernel_whose_launch_explains_its_start_waited_for_no_other(
+    tmp_path: Path, begins: float, count: int
+) -> None:
+    """The kernel on the other stream ends at 60, and this one begins at 62."""
+    events = [
+        launch(0, 1), kernel(10, 50, 1),
+        launch(begins, 2, dur=0.5), kernel(62, 38, 2, {"stream": 8}),
+    ]  # fmt: skip
+    job = load_events(tmp_path, *events).ranks.graph
+
+    assert (job.edge_kind == WAIT).sum() == count
+
+
+@pytest.mark.parametrize(("took", "count"), [(4, 2), (6, 1)])
+def test_a_thread_waits_for_one_that_had_launched_before_it(
+    tmp_path: Path, took: float, count: int
+) -> None:
+    """One launches at 0, the other at 5: if the first call was over then, it may have waited."""
+    events = [
+        launch(0, 1, tid=1, dur=took), kernel(10, 5, 1),
+        launch(5, 2, tid=2), kernel(20, 5, 2),
+    ]  # fmt: skip
+    job = load_events(tmp_path, *events).ranks.graph
+
+    assert (job.edge_kind == HOST).sum() == count - 1
+    assert (job.edge_kind == START).sum() == 3 - count
+
+
+def test_what_takes_longer_than_32_bits_count_keeps_its_time(tmp_path: Path) -> None:
+    """A kernel of 3 s, another one, and a launch that takes 5 s; times of events are us."""
+    events = [launch(0, 1), kernel(10, 3e6, 1), launch(20, 2, dur=5e6), kernel(5.1e6, 1, 2)]
+
+    job = load_events(tmp_path, *events).ranks.graph
+
+    assert job.graph.duration.tolist() == [0, 1000, 5 * 10**9, 3 * 10**9, 1000]
+    assert replay_error_ns(job) == 0
 
 
 def test_every_real_recording_replays_to_itself(real_trace: Path) -> None:

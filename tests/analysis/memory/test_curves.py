@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof2.analysis.chunked import InMemory, chunks_of
-from pyprof2.analysis.memory.curves import EVENTS_NEEDED, curves_of_rank, find_blocks
+from pyprof2.analysis.memory.curves import (
+    EVENTS_NEEDED,
+    HELD_NEEDED,
+    curves_of_rank,
+    find_blocks,
+    most_held,
+)
 from pyprof2.analysis.memory.retained import forward_times
 from tests.builders import canonical
 
@@ -147,3 +153,35 @@ def test_the_time_of_forward_is_a_mean_over_its_steps(
     assert dict(zip(found["layer"], found["time_ns"], strict=True)) == {
         layer: round(time / steps) for layer, time in sums.items()
     }
+
+
+@pytest.mark.parametrize("known", ["allocated_bytes", "reserved_bytes", "both", "neither"])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_most_that_is_held_is_that_of_curves(known: str, seed: int) -> None:
+    """Where addresses come twice, and totals jump, what is allocated is not known."""
+    random = np.random.default_rng(seed)
+    size = random.choice([-8, 8, 16], 6)
+    total = np.cumsum(size) + 100 + np.where(random.random(6) < 0.1, 1, 0)
+    more = {"allocated_bytes": total, "reserved_bytes": random.integers(90, 140, 6)}
+    rows = [
+        {"rank": 0, "time_ns": at, "device_type": random.choice(["cuda", "cpu"], p=[0.9, 0.1])}
+        | {"device": int(random.integers(2)), "bytes": int(size[at])}
+        | {"address": int(random.integers(3))}
+        | {name: int(of[at]) for name, of in more.items() if known in (name, "both")}
+        for at in range(6)
+    ]
+    table = canonical("memory", *rows)
+
+    curves = list(curves_of_rank([table.select(EVENTS_NEEDED)], canonical("memory_tags"), 0))
+
+    held = [
+        found
+        for curve in curves
+        if curve.device_type != "cpu"
+        for found in (
+            curve.facts["peak_reserved_bytes"],
+            None if curve.base is None else curve.base + curve.over_base(curve.peak),
+        )
+        if found is not None
+    ]
+    assert most_held([table.select(HELD_NEEDED)]) == max(held, default=None)

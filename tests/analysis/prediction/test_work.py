@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,24 +11,20 @@ from pyprof2.analysis.prediction.work import Rows
 from tests.builders import canonical
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import pyarrow as pa
 
 
-@dataclass
-class _Tables:
-    """Tables in memory."""
+def _read(*tables: pa.Table) -> Callable[..., pa.Table]:
+    """Return what reads columns of kernels and copies, and of these some rows."""
+    found = dict(zip(("kernels", "copies"), (*tables, canonical("copies")), strict=False))
 
-    kernels: pa.Table
-    copies: pa.Table = field(default_factory=lambda: canonical("copies"))
+    def read(name: str, columns: Sequence[str], where: Any = None) -> pa.Table:
+        rows = found[name].select(columns)
+        return rows if where is None else rows.filter(where)
 
-    def read(self, name: str, columns: Any = None) -> pa.Table:
-        return getattr(self, name).select(columns)
-
-    def rows(self, name: str, at: Any, columns: Any) -> pa.Table:
-        return self.read(name, columns).take(at)
-
-    def is_as_stored(self, name: str) -> bool:
-        return name == "kernels"  # so that both ways to read are gone
+    return read
 
 
 USUAL = {"rank": 0, "dur_ns": 1000, "flops": 10, "bytes": 20, "compute_dtype": "f32"}
@@ -54,7 +49,7 @@ USUAL = {"rank": 0, "dur_ns": 1000, "flops": 10, "bytes": 20, "compute_dtype": "
 )
 def test_the_kind_follows_from_the_category(fields: dict[str, str], kind: str | None) -> None:
     kernels = canonical("kernels", USUAL | {"kernel_id": 0, "start_ns": 5} | fields)
-    rows = Rows.of(_Tables(kernels), None)
+    rows = Rows.of(_read(kernels), None)
 
     assert rows.work.kind.tolist() == [-1 if kind is None else KINDS.index(kind)]
     assert not rows.work.is_kept.any()
@@ -75,7 +70,7 @@ def test_convolutions_do_what_their_algorithm_needs() -> None:
         ),
     )
 
-    work = Rows.of(_Tables(kernels), None).work
+    work = Rows.of(_read(kernels), None).work
 
     # F(4×4, 3×3) needs 36 products for 16 outputs of 9 taps; of an op all kernels share that.
     assert work.flops.tolist() == [2000, 8000, 2000, 2000]
@@ -94,7 +89,7 @@ def test_links_and_hosts_keep_their_times() -> None:
         ),
     )  # fmt: skip
 
-    rows = Rows.of(_Tables(kernels, copies), None)
+    rows = Rows.of(_read(kernels, copies), None)
 
     # In order of their start: copies, then the collective.
     assert rows.work.is_kept.tolist() == [True, False, False, True, True]
@@ -118,8 +113,8 @@ def test_a_step_has_its_rows_and_the_algorithm_of_kernels_of_another_one() -> No
     copy = USUAL | {"kernel_id": 3, "start_ns": 0, "category": "memset", "step": 0, "flops": None}
     copies = canonical("copies", copy, copy | {"kernel_id": 4, "step": 1})
 
-    rows = Rows.of(_Tables(kernels, copies), 0)
+    rows = Rows.of(_read(kernels, copies), 0)
 
     assert rows.table["kernel_id"].to_pylist() == [0, 3]
     assert rows.work.flops.tolist() == [2000, 0]
-    assert Rows.of(_Tables(kernels, copies), 1).table["kernel_id"].to_pylist() == [4, 1, 2]
+    assert Rows.of(_read(kernels, copies), 1).table["kernel_id"].to_pylist() == [4, 1, 2]
