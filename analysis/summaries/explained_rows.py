@@ -251,11 +251,10 @@ class Explained:
         places = set(self._places.values())
         ops = {place.op for place in places if place.op is not None}
         owners = {owner for op in ops if (owner := self.ops.owner(op)) is not None}
+        self._shared = {place: self._sharing(place) for place in self._kernel_ids}
         at = {name: {p.row for p in places if p.table == name} for name in _GPU}
-        kernels = self._gpu["kernels"]
-        at["kernels"].update(*(kernels.where("cost_op_id", owner) for owner in owners))
-        calls = {kernels.at("cost_call_id", row) for row in at["kernels"]} - {None}
-        at["kernels"].update(*(kernels.where("cost_call_id", call) for call in calls))
+        for name, rows in self._shared.values():
+            at[name].update(rows)
         self._work = {name: _Some.of(tables, name, at[name], _WORK) for name in _GPU}
         forward = {each for op in ops if (each := self.ops.forward(op)) is not None}
         self._ops = _Some.of(tables, "ops", ops | owners | forward, _OF_OPS)
@@ -303,7 +302,11 @@ class Explained:
 
     def sets(self) -> tuple[pa.Table, Int, dict[RowPlace, slice]]:
         """Return the rows that share counts, set by set, the set of each, and those of places."""
-        of = {place: self._sharing(place) for place in self._kernel_ids}
+        first = {"kernels": 0, "copies": len(self._work["kernels"].at)}
+        of = {
+            place: tuple((first[name] + np.searchsorted(self._work[name].at, rows)).tolist())
+            for place, (name, rows) in self._shared.items()
+        }
         sets = list(dict.fromkeys(of.values()))
         ends = np.cumsum([0, *map(len, sets)])
         slices = {own: slice(*ends[at : at + 2].tolist()) for at, own in enumerate(sets)}
@@ -312,23 +315,20 @@ class Explained:
         which = np.repeat(np.arange(len(sets)), np.diff(ends))
         return rows, which, {place: slices[own] for place, own in of.items()}
 
-    def _sharing(self, place: RowPlace) -> tuple[int, ...]:
-        """Return the rows that share the counts of a place, as numbers among all that are read.
+    def _sharing(self, place: RowPlace) -> tuple[str, list[int]]:
+        """Return the table and the rows of it that share the counts of a place.
 
         They are the kernels of an op's call in a replay, or of the op that accounts for the row; a
         row without either is alone, and so are copies.
         """
-        row, owner, kernels = self.row(place), self.ops.owner(place.op), self._gpu["kernels"]
-        before, own = 0, self._work["kernels"].at
-        if row is not None and row["cost_call_id"] is not None:
-            rows = kernels.where("cost_call_id", row["cost_call_id"])
-        elif owner is not None:
-            rows = kernels.where("cost_op_id", owner)
-        else:
-            rows = [] if row is None else [place.row]
-            if place.table == "copies":
-                before, own = len(own), self._work["copies"].at
-        return tuple((before + np.searchsorted(own, rows)).tolist())
+        owner, kernels = self.ops.owner(place.op), self._gpu["kernels"]
+        if place.table is not None:
+            call = self._gpu[place.table].at("cost_call_id", place.row)
+            if call is not None:
+                return "kernels", kernels.where("cost_call_id", call)
+        if owner is not None:
+            return "kernels", kernels.where("cost_op_id", owner)
+        return place.table or "kernels", [place.row][: place.table is not None]
 
     def node(self, node: int) -> dict[str, Any]:
         """Return what is known of a node of a graph."""

@@ -104,7 +104,7 @@ def sums_of_rank(
 
 def combination_count(read: Read, keys: Iterable[str], most: int) -> int:
     """Return how many combinations of keys the rows have, or, of more than `most`, some number."""
-    codes = _Codes(keys)
+    codes = _Codes(name for name in keys if name != "rank")
     found = _Combinations(len(codes.known), most)
     for part in _with_sets(read)(list(codes.known)):
         found.add(list(codes.of(part).values()))
@@ -116,7 +116,7 @@ def combination_count(read: Read, keys: Iterable[str], most: int) -> int:
     return found.count
 
 
-def with_steps_apart(read: Read, apart: Collection[int], others: set[int]) -> Read:
+def with_steps_apart(apart: Collection[int], others: set[int], read: Read) -> Read:
     """Give rows whose steps are one, but for those of `apart`; `others` gets their numbers."""
     stay = pa.array([*apart], pa.int64())
 
