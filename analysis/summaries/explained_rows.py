@@ -210,6 +210,8 @@ class Explained:
         ops: how all ops belong together.
         devices: the rows of table `devices`.
         has_gpu: whether devices did anything.
+        places: where references lead to.
+        nodes, launches: rows of the tables `graph_nodes` and `launches`.
     """
 
     def __init__(self, tables: Tables, references: Collection[Reference]) -> None:
@@ -226,8 +228,8 @@ class Explained:
         self.devices: list[dict[str, Any]] = tables.read("devices").to_pylist()
         self._gpu = {name: _Columns(tables, name) for name in _GPU}
         self.has_gpu = any(each.count for each in self._gpu.values())
-        self._places = {reference: self._find(reference) for reference in references}
-        self._kernel_ids = {place: self._kernel_id(place) for place in self._places.values()}
+        self.places = {reference: self._find(reference) for reference in references}
+        self._kernel_ids = {place: self._kernel_id(place) for place in self.places.values()}
         parts = tables.read("kernel_parts")
         wanted = pa.array(list(self._kernel_ids.values()), pa.int64())
         self._parts = parts.filter(pc.is_in(parts["kernel_id"], wanted))
@@ -243,12 +245,8 @@ class Explained:
         row = int(np.searchsorted(self.ops.calls, place.op or 0))
         return row if place.op in self.ops.calls[row : row + 1] else -1
 
-    def place(self, reference: Reference) -> RowPlace:
-        """Return where a reference leads to."""
-        return self._places[reference]
-
     def _read(self, tables: Tables) -> None:
-        places = set(self._places.values())
+        places = set(self.places.values())
         ops = {place.op for place in places if place.op is not None}
         owners = {owner for op in ops if (owner := self.ops.owner(op)) is not None}
         self._shared = {place: self._sharing(place) for place in self._kernel_ids}
@@ -259,9 +257,9 @@ class Explained:
         forward = {each for op in ops if (each := self.ops.forward(op)) is not None}
         self._ops = _Some.of(tables, "ops", ops | owners | forward, _OF_OPS)
         nodes = set().union(*(_numbers(some.table, "graph_node") for some in self._work.values()))
-        self._nodes = _Some.of(tables, "graph_nodes", nodes, GRAPH_NODES.names)
+        self.nodes = _Some.of(tables, "graph_nodes", nodes, GRAPH_NODES.names)
         launches = set().union(*(_numbers(some.table, "launch_id") for some in self._work.values()))
-        self._launches = _Some.of(tables, "launches", launches, LAUNCH)
+        self.launches = _Some.of(tables, "launches", launches, LAUNCH)
         estimates = _numbers(self._ops.table, "estimate_id")
         self._estimates = _Some.of(tables, "estimates", estimates, ESTIMATE)
 
@@ -288,12 +286,9 @@ class Explained:
         found: list[dict[str, Any]] = rows.drop_columns(["rank", "span", "kernel_id"]).to_pylist()
         return found
 
-    def row(self, place: RowPlace) -> dict[str, Any] | None:
-        """Return the kernel or copy of a place; None for an op."""
-        return self._plain.get(place)
-
     @cached_property
-    def _plain(self) -> dict[RowPlace, dict[str, Any]]:
+    def activities(self) -> dict[RowPlace, dict[str, Any]]:
+        """The kernels and copies of places."""
         found: dict[RowPlace, dict[str, Any]] = {}
         for name, some in self._work.items():
             own = [place for place in self._kernel_ids if place.table == name]
@@ -330,10 +325,6 @@ class Explained:
             return "kernels", kernels.where("cost_op_id", owner)
         return place.table or "kernels", [place.row][: place.table is not None]
 
-    def node(self, node: int) -> dict[str, Any]:
-        """Return what is known of a node of a graph."""
-        return self._nodes.row(node)
-
     def op(self, op: int) -> dict[str, Any]:
         """Return an op as it stands in its table."""
         return self._ops.row(op)
@@ -345,10 +336,6 @@ class Explained:
         number = pa.array([None if self.ops.signature(op) is None else 0], pa.int64())
         signatures = pa.table({"signature": pa.array([self.ops.signature(op)], pa.string())})
         return row.set_column(at, "signature_id", number), signatures
-
-    def launch(self, launch: int) -> dict[str, Any]:
-        """Return a launch."""
-        return self._launches.row(launch)
 
     def estimate(self, estimate: int | None) -> dict[str, Any]:
         """Return how the counts of an op came about; empty: that is not known."""

@@ -145,11 +145,8 @@ def frame(parts: Iterable[pa.Table], wanted: Collection[str] = ALL, count: int =
         wanted: which of the columns `ALL`.
         count: how many there are, if that is known.
     """
-    names = [name for name in ALL if name in wanted]
-    by = ("rank", "kernel_id")
-    return frame_of_parts(
-        parts, names, lambda _, values: values, count, by=by, never_null=_NEVER_NULL
-    )
+    names, by = [name for name in ALL if name in wanted], ("rank", "kernel_id")
+    return frame_of_parts(parts, names, lambda _, v: v, count, by=by, never_null=_NEVER_NULL)
 
 
 def are_helpers(rows: pa.Table) -> Bool:

@@ -88,8 +88,7 @@ class RunProfile(OfTables):
         stored = None if means else self._stored_along({*keys, *columns_of(selection)})
         if stored is not None:
             return stored.select(**selection)
-        every = [*keys, *ALWAYS]
-        counted = self._tables.counted
+        every, counted = [*keys, *ALWAYS], self._tables.counted
         return Sums.together([_sums_of(*each, every, selection, means) for each in counted])
 
     def sums_apart(
@@ -112,12 +111,12 @@ class RunProfile(OfTables):
             count += combination_count(_reader(*each, keys), keys, most - count)
         if count <= most:
             return self.sums(keys), 0
-        others: dict[int, set[int]] = {rank.rank: set() for rank, _ in counted}
-        parts = []
-        for rank, totals in counted:
-            change = partial(with_steps_apart, apart.get(rank.rank, ()), others[rank.rank])
-            parts.append(_sums_of(rank, totals, keys, changed=change))
-        return Sums.together(parts), sum(map(len, others.values()))
+        others: set[tuple[int, int]] = set()
+        parts = [
+            _sums_of(*each, keys, changed=partial(with_steps_apart, each[0].rank, apart, others))
+            for each in counted
+        ]
+        return Sums.together(parts), len(others)
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
@@ -130,7 +129,6 @@ class RunProfile(OfTables):
 
         counted = self._tables.counted
         needed = {*(rows.ALL if columns is None else columns), "rank", "kernel_id"}
-        names = ("kernels", "copies")
         if any(totals.has_gpu for _, totals in counted):
             needed.discard("rate_ns")
         parts = (
@@ -138,7 +136,7 @@ class RunProfile(OfTables):
             for rank, totals in counted
             for part in _reader(rank, totals, needed)([*needed])
         )
-        count = sum(rank.parts(name).row_count for rank, _ in counted for name in names)
+        count = sum(r.parts(name).row_count for r, _ in counted for name in ("kernels", "copies"))
         return rows.frame(parts, needed if columns is None else needed & {*columns}, count)
 
     def with_calls(
