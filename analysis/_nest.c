@@ -35,9 +35,9 @@ static PyObject *refuse(Columns *of, const char *why)
     return NULL;
 }
 
-/* Take so many columns, the first ones of int32; the last one is written into. Of the lengths the
- * caller says what fits. */
-static int take_narrow(Columns *of, PyObject *args, int narrow, int count)
+/* Take so many columns, the first ones of int32; the last one is written into, and as many of the
+ * first as are to be. Of the lengths the caller says what fits. */
+static int take_narrow(Columns *of, PyObject *args, int narrow, int count, int written)
 {
     of->taken = 0;
     if (PyTuple_Size(args) != count) {
@@ -45,7 +45,7 @@ static int take_narrow(Columns *of, PyObject *args, int narrow, int count)
         return 0;
     }
     for (int i = 0; i < count; i++) {
-        int flags = i == count - 1 ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+        int flags = i < written || i == count - 1 ? PyBUF_WRITABLE : PyBUF_SIMPLE;
         Py_buffer *view = &of->views[i];
         if (PyObject_GetBuffer(PyTuple_GetItem(args, i), view, flags)) {
             let_go(of);
@@ -65,7 +65,7 @@ static int take_narrow(Columns *of, PyObject *args, int narrow, int count)
 
 static int take(Columns *of, PyObject *args, int count)
 {
-    return take_narrow(of, args, 0, count);
+    return take_narrow(of, args, 0, count, 0);
 }
 
 /* Whether columns from the first on are as long as each other. */
@@ -281,51 +281,96 @@ static int64_t sum(int64_t one, int64_t other)
     return (int64_t)((uint64_t)one + (uint64_t)other);
 }
 
-/* The result has three rows: starts, in which is what each is without an edge, ends, bindings. */
+static const char none_there[] = "a column of events or edges that there are not";
+
+/* Whether an event has edges that there are, from events that there are. */
+static int has_edges(const int32_t *first, const int32_t *source, int64_t event, int64_t count,
+                     int64_t edges)
+{
+    if (first[event] < 0 || first[event + 1] > edges)
+        return 0;
+    for (int32_t at = first[event]; at < first[event + 1]; at++)
+        if (source[at] < 0 || source[at] >= count)
+            return 0;
+    return 1;
+}
+
+/* Into `times` go ends, where bases were; into `binding`, if it has rows, the edge of each. */
 static PyObject *replay(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Columns of;
-    if (!take_narrow(&of, args, 3, 6))
+    if (!take_narrow(&of, args, 4, 7, 1))
         return NULL;
-    const int32_t *order = (int32_t *)of.columns[0], *first = (int32_t *)of.columns[1];
-    const int32_t *source = (int32_t *)of.columns[2];
-    const int64_t *lag = of.columns[3], *duration = of.columns[4];
-    Py_ssize_t count = of.counts[0], edges = of.counts[2];
-    if (of.counts[1] != count + 1 || of.counts[3] != edges || of.counts[4] != count
-        || of.counts[5] != 3 * count)
+    int32_t *binding = (int32_t *)of.columns[0];
+    const int32_t *order = (int32_t *)of.columns[1], *first = (int32_t *)of.columns[2];
+    const int32_t *source = (int32_t *)of.columns[3];
+    const int64_t *lag = of.columns[4], *duration = of.columns[5];
+    int64_t *end = of.columns[6];
+    Py_ssize_t count = of.counts[1], edges = of.counts[3];
+    if (of.counts[2] != count + 1 || of.counts[4] != edges || !equal(&of, 5, 7)
+        || of.counts[6] != count || (of.counts[0] != 0 && of.counts[0] != count))
         return refuse(&of, "columns of different lengths");
-    int64_t *start = of.columns[5], *end = start + count, *binding = end + count;
     for (Py_ssize_t i = 0; i < count; i++) {
-        int32_t event = order[i];
-        if (event < 0 || event >= count || first[event] < 0 || first[event + 1] > edges)
-            return refuse(&of, "a column of events or edges that there are not");
-        int64_t best = start[event], edge = -1;
+        int32_t event = order[i], edge = -1;
+        if (event < 0 || event >= count || !has_edges(first, source, event, count, edges))
+            return refuse(&of, none_there);
+        int64_t best = end[event];
         for (int32_t at = first[event]; at < first[event + 1]; at++) {
-            if (source[at] < 0 || source[at] >= count)
-                return refuse(&of, "a column of events or edges that there are not");
             int64_t time = sum(end[source[at]], lag[at]);
             if (edge < 0 || time > best)
                 best = time, edge = at;
         }
-        start[event] = best;
         end[event] = sum(best, duration[event]);
-        binding[event] = edge;
+        if (of.counts[0])
+            binding[event] = edge;
     }
     return done(&of);
 }
 
-/* `found` begins with an event, and gets those before it, then -1 as far as there is room. */
+static PyObject *recorded_lags(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Columns of;
+    if (!take_narrow(&of, args, 2, 5, 0))
+        return NULL;
+    const int32_t *first = (int32_t *)of.columns[0], *source = (int32_t *)of.columns[1];
+    const int64_t *start = of.columns[2], *end = of.columns[3];
+    int64_t *lag = of.columns[4];
+    Py_ssize_t count = of.counts[2], edges = of.counts[1];
+    if (of.counts[0] != count + 1 || of.counts[3] != count || of.counts[4] != edges)
+        return refuse(&of, "columns of different lengths");
+    for (Py_ssize_t event = 0; event < count; event++) {
+        if (!has_edges(first, source, event, count, edges))
+            return refuse(&of, none_there);
+        int32_t carrier = first[event];
+        for (int32_t at = carrier; at < first[event + 1]; at++)
+            if (end[source[at]] > end[source[carrier]])
+                carrier = at;
+        for (int32_t at = first[event]; at < first[event + 1]; at++) {
+            int64_t over = (int64_t)((uint64_t)start[event] - (uint64_t)end[source[at]]);
+            lag[at] = at == carrier || over < 0 ? over : 0;
+        }
+    }
+    return done(&of);
+}
+
+/* `found` begins with an event, and gets the sources of the edges back from it, then -1 as far as
+ * there is room. */
 static PyObject *way_back(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Columns of;
-    if (!take_narrow(&of, args, 1, 2))
+    if (!take_narrow(&of, args, 3, 3, 0))
         return NULL;
-    const int32_t *before = (int32_t *)of.columns[0];
-    int64_t *found = of.columns[1];
-    for (Py_ssize_t i = 1; i < of.counts[1]; i++) {
-        if (found[i - 1] >= of.counts[0])
-            return refuse(&of, "a column of events that there are not");
-        found[i] = found[i - 1] < 0 ? -1 : before[found[i - 1]];
+    const int32_t *binding = (int32_t *)of.columns[0], *source = (int32_t *)of.columns[1];
+    int32_t *found = (int32_t *)of.columns[2];
+    for (Py_ssize_t i = 1; i < of.counts[2]; i++) {
+        int32_t event = found[i - 1], edge = -1;
+        if (event >= of.counts[0])
+            return refuse(&of, none_there);
+        if (event >= 0)
+            edge = binding[event];
+        if (edge >= of.counts[1])
+            return refuse(&of, none_there);
+        found[i] = edge < 0 ? -1 : source[edge];
     }
     return done(&of);
 }
@@ -337,8 +382,9 @@ static PyMethodDef functions[] = {
     {"holder", holder, METH_VARARGS, "end, outer, time, found"},
     {"nearest_marked", nearest_marked, METH_VARARGS, "parent, found"},
     {"first_overlap", first_overlap, METH_VARARGS, "thread, start, end, outer, found"},
-    {"replay", replay, METH_VARARGS, "order, first, source, lag, duration, times"},
-    {"way_back", way_back, METH_VARARGS, "before, found"},
+    {"replay", replay, METH_VARARGS, "binding, order, first, source, lag, duration, times"},
+    {"recorded_lags", recorded_lags, METH_VARARGS, "first, source, start, end, lag"},
+    {"way_back", way_back, METH_VARARGS, "binding, source, found"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -257,10 +257,13 @@ def frame_of_parts(
             elif pa.types.is_floating(column.type):
                 values.add(column.to_numpy())
             else:
-                known = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
-                is_number = pa.types.is_integer(column.type)
-                values.add(kept(name, known) if is_number else known)
-                nulls.add(column.is_null().to_numpy())
+                missing = np.zeros(len(column), bool)
+                if column.null_count:
+                    missing = column.is_null().to_numpy()
+                    column = column.fill_null(pa.scalar(0).cast(column.type))
+                known = column.to_numpy()
+                values.add(kept(name, known) if pa.types.is_integer(column.type) else known)
+                nulls.add(missing)
     found: dict[str, Any] = {}
     order: Any = np.lexsort([held[n][0].whole() for n in by[::-1]]) if by else slice(None)
     for name in names:

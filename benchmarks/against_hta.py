@@ -1,11 +1,13 @@
 """CPU time and memory of `parse` and `prof` beside other ways to read the same trace.
 
 Usage: python -m benchmarks.against_hta [TRACE] [--bytes N] [--rounds N] [--save FILE]
+       [--tree FOLDER …]
 
 In each round all read the same file, in turns: pyprof2 parses and profiles it, Holistic Trace
 Analysis 0.5.0 loads it and breaks the kernels down, and Python's `json` loads it into a DataFrame
 of pandas. HTA is installed into an environment of its own, under build/. What counts is the ratio
-to pyprof2 within a round. `--save` writes the medians, with the machine.
+to pyprof2 within a round. Other trees of this repository, with what they compile, parse it in the
+same rounds. `--save` writes the medians, with the machine.
 """
 
 from __future__ import annotations
@@ -50,12 +52,13 @@ def main() -> int:
     parser.add_argument("trace", type=Path, nargs="?", default=TRACE, metavar="TRACE")
     parser.add_argument("--bytes", type=int, default=10**8, help="of JSON; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--tree", nargs="*", type=Path, default=[], metavar="FOLDER")
     parser.add_argument("--save", type=Path, help="write the medians into this file, as JSON")
     args = parser.parse_args()
     if not args.trace.exists():
         print(f"no trace {args.trace}")
         return 0
-    rounds = _rounds(args.trace, args.bytes, args.rounds)
+    rounds = _rounds(args.trace, args.bytes, args.rounds, args.tree)
     found = {name: _medians(rounds, name) for name in rounds[0]}
     for name, numbers in found.items():
         print(f"{name:14} {numbers}")
@@ -66,7 +69,7 @@ def main() -> int:
     return int(found["HTA"]["cpu_of_parse"] <= 1)
 
 
-def _rounds(trace: Path, size: int, count: int) -> list[dict[str, Usage]]:
+def _rounds(trace: Path, size: int, count: int, trees: list[Path]) -> list[dict[str, Usage]]:
     """Return what each way took in each round."""
     hta = _install()
     with tempfile.TemporaryDirectory() as folder:
@@ -79,6 +82,9 @@ def _rounds(trace: Path, size: int, count: int) -> list[dict[str, Usage]]:
             "HTA": [hta, "-c", LOAD, big],
             "json + pandas": [sys.executable, "-c", JSON, big],
         }
+        for tree in trees:
+            own = ["env", f"PYTHONPATH={tree.absolute()}", "PYTHONSAFEPATH=1"]
+            ways[f"parse, {tree.name}"] = [*own, *ways["parse"]]
         return [{name: measure(command) for name, command in ways.items()} for _ in range(count)]
 
 

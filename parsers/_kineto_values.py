@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.columns import combinations
 from pyprof2.parsers._columns import DURATION_MAX_NS, TIME_MAX_NS, Meaning, is_sensible
 from pyprof2.parsers._names import COPY_KINDS
 from pyprof2.problems import EVENT_TIME, NEGATIVE_DURATION, WRONG_TYPE
@@ -231,7 +232,8 @@ class TableContext:
         if column is not None:
             return column
         # Texts among them: the digits of each distinct one, or a number of its own.
-        known = values.to_list()
+        first, place = combinations((values.kinds, values.bits))
+        known = values[first].to_list()
         ids = {value: to_int(value) for value in dict.fromkeys(known)}
         for value in [value for value, number in ids.items() if number is None]:
             digits = None if value is None else re.search(r"\d+", str(value))
@@ -239,7 +241,7 @@ class TableContext:
             if number is None and value is not None:
                 number = -(1 << 40) - self._threads[value]
             ids[value] = number
-        return pa.array([ids[value] for value in known], pa.int64())
+        return pa.array([ids[value] for value in known], pa.int64()).take(pa.array(place))
 
     def meaning(self, table: str, column: str, of_text: Callable[[Any], int | None]) -> Meaning:
         """Return what texts mean in a column, which is remembered."""

@@ -62,9 +62,11 @@ def text_array(column: TextColumn) -> pa.DictionaryArray:
 
 def sum_at(place: NDArray[np.int64], values: NDArray[Any], count: int) -> NDArray[Any]:
     """Return the exact sum of the values at each place, 0 … `count` - 1; those at -1 are none's."""
-    known = place >= 0
-    sums = np.zeros(count, values.dtype)
-    np.add.at(sums, place[known], values[known])
+    sums = np.zeros((count, *values.shape[1:]), values.dtype)
+    if place.min(initial=0) < 0:
+        known = place >= 0
+        place, values = place[known], values[known]
+    np.add.at(sums, place, values)
     return sums
 
 
@@ -142,9 +144,10 @@ def combine_keys(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
             values, inverse = distinct(column)
             least, count = 0, len(values)
             code = distinct(code)[1]
-        code = code * count + (inverse.astype(np.int64, copy=False) - least)
+        near = np.subtract(inverse, least, dtype=np.int64)
+        code = near if size == 1 else code * count + near
         size = (int(code.max()) + 1) if size * count > _CLOSE * len(column) else size * count
-    return distinct(code)[1]
+    return code if size == 1 else distinct(code)[1]
 
 
 def distinct(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -210,10 +213,11 @@ def short(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
-    """Return whole numbers in as little memory as their type can be."""
-    least, most = int(values.min(initial=0)), int(values.max(initial=0))
-    return values.astype(np.min_scalar_type(min(least, -1 - most)), copy=False)
+def narrow(values: NDArray[np.int64], least: type = np.int8) -> NDArray[Any]:
+    """Return whole numbers in as little memory as their type can be, `least` or more."""
+    first, last = int(values.min(initial=0)), int(values.max(initial=0))
+    kind = np.promote_types(np.min_scalar_type(min(first, -1 - last)), least)
+    return values.astype(kind, copy=False)
 
 
 def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -231,7 +235,7 @@ def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return new[order], place[code]
 
 
-def combinations(columns: Sequence[NDArray[np.int64]]) -> tuple[Any, NDArray[np.int64]]:
+def combinations(columns: Sequence[NDArray[Any]]) -> tuple[Any, NDArray[np.int64]]:
     """Return the first row of each combination of values, as they come, and each row's among them.
 
     Nothing is sorted: what is not in order takes a multiple of the time.

@@ -157,7 +157,7 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writers: dict[str, pa.RecordBatchFileWriter] = {}
-        self._waiting: dict[str, list[pa.RecordBatch]] = {}
+        self._waiting: dict[str, list[tuple[dict[str, Any], int]]] = {}
         self._batches: dict[str, list[BatchRows]] | None = None
         self.texts: dict[str, dict[str, TextCodes]] = {
             table: {f.name: TextCodes() for f in schema if f.type == TEXT}
@@ -180,29 +180,27 @@ class Spool:
         """Append `count` rows; a column that is missing is null, a text column holds codes."""
         if not count:
             return
-        schema = _code_schema(table)
-        arrays = []
-        for name, kind in zip(schema.names, schema.types, strict=True):
-            array = columns[name] if name in columns else pa.nulls(count, kind)
-            if not isinstance(array, pa.Array):
-                array = pa.array(array, kind)
-            elif array.type != kind:
-                array = array.cast(kind)
-            self.known[table, name] += count - array.null_count
-            arrays.append(array)
+        own = {
+            name: values if isinstance(values, (pa.Array, np.ndarray))
+            else pa.array(values, _code_schema(table).field(name).type)
+            for name, values in columns.items()
+        }  # fmt: skip
+        for name, values in own.items():
+            self.known[table, name] += count - getattr(values, "null_count", 0)
         waiting = self._waiting.setdefault(table, [])
-        waiting.append(pa.record_batch(arrays, schema=schema))
+        waiting.append((own, count))
         self.counts[table] += count
-        if sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS:
+        if sum(rows for _, rows in waiting) >= _BATCH_ROWS:
             self._write(table)
 
     def _write(self, table: str) -> None:
         """Write what was appended as one batch: a file of few batches is quick to open."""
+        schema = _code_schema(table)
         if table not in self._writers:
-            path = self._folder / f"{table}.arrow"
-            self._writers[table] = pa.ipc.new_file(path, _code_schema(table))
-        rows = pa.Table.from_batches(self._waiting.pop(table)).combine_chunks()
-        self._writers[table].write_table(rows)
+            self._writers[table] = pa.ipc.new_file(self._folder / f"{table}.arrow", schema)
+        waiting = self._waiting.pop(table)
+        arrays = [_joined(field, waiting) for field in schema]
+        self._writers[table].write_batch(pa.record_batch(arrays, schema=schema))
 
     def part(self, batches: dict[str, list[BatchRows]], counts: Counter[str]) -> Spool:
         """Return some of the rows, with the same texts.
@@ -356,6 +354,22 @@ def _take(column: pa.ChunkedArray, rows: Rows) -> pa.Array:
     span = column.slice(first, last - first + 1).combine_chunks()
     in_order = len(span) == len(rows) and bool((rows[1:] > rows[:-1]).all())
     return span if in_order else pc.take(span, pa.array(rows - first), boundscheck=False)
+
+
+def _joined(field: pa.Field, parts: Sequence[tuple[dict[str, Any], int]]) -> pa.Array:
+    """Return a column of consecutive rows; null in parts that lack it."""
+    found: list[Any] = [columns.get(field.name) for columns, _ in parts]
+    if all(isinstance(values, np.ndarray) for values in found):
+        return pa.array(np.concatenate(found), field.type)
+    if all(values is None for values in found):
+        return pa.nulls(sum(count for _, count in parts), field.type)
+    arrays = [
+        pa.nulls(count, field.type) if values is None
+        else values.cast(field.type) if isinstance(values, pa.Array)
+        else pa.array(values, field.type)
+        for values, (_, count) in zip(found, parts, strict=True)
+    ]  # fmt: skip
+    return pa.concat_arrays(arrays)
 
 
 @functools.cache

@@ -33,8 +33,9 @@ from pyprof2.columns import lookup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from pyprof2.analysis.intervals import Int
-    from pyprof2.analysis.job.replay import Replayed
 
 _EVENTS: Final = {
     LAUNCH: "launch", KERNEL: "kernel", COPY: "copy", MEMBER: "kernel", TRANSFER: "transfer",
@@ -55,19 +56,15 @@ launch to the start of its activity, `lag` from one activity to the next."""
 _KINDS: Final = tuple(dict.fromkeys(("", *_EVENTS.values(), *_GAPS.values())))
 
 
-def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
+def critical_path(job: JobGraph) -> pd.DataFrame:
     """Return the stretches of the critical path, in order of time.
-
-    Args:
-        job: the graph.
-        found: the replay; by default that of the recording.
 
     Returns:
         `rank`, `kind` (`kernel`, `copy`, `transfer`, `launch`, `latency`, `host`, `sync`, `lag`),
         `start_ns`, `ns`, `kernel`, `op`, `layer`, `source`, `step`, `event` and `instance` (of a
         transfer, and where the path jumps to another rank).
     """
-    event, what, start, took = stretches(job, job.recorded if found is None else found)
+    event, what, start, took = stretches(job)
     step = pd.Series(job.step[event], dtype="Int64")
     instance = pd.Series(job.instance[event], dtype="Int64")
     columns = {"kernel": "kernel_short", "op": "op", "layer": "layer", "source": "source"}
@@ -88,22 +85,37 @@ def critical_path(job: JobGraph, found: Replayed | None = None) -> pd.DataFrame:
     )
 
 
-def stretches(job: JobGraph, found: Replayed) -> tuple[Int, Int, Int, Int]:
-    """Return the stretches of the path: event, kind as position in `_KINDS`, start, ns."""
-    before = lookup(job.graph.source, found.binding, -1)
-    event = way_back(before, int(found.end.argmax()) if len(before) else -1)
-    edge = found.binding[event]
-    # The path has each event's own time, then the gap before it; the next event may have begun
-    # before this one ended, and it has only the part before.
-    until = np.minimum.accumulate(np.c_[found.end[event], found.start[event]].ravel())
+def walk_back(job: JobGraph) -> tuple[Int, NDArray[np.int8], Int]:
+    """Return the path from its end: event, stretches, and since when each of these was.
+
+    The path has each event's own time, then the gap before it, which are positions in `_KINDS`;
+    0 for none. The next event may have begun before this one ended, and it has only the part
+    before.
+    """
+    last = int(job.end.argmax()) if len(job.start) else -1
+    event = way_back(job.binding, job.graph, last)
+    until = np.empty((len(event), 2), np.int64)
+    until[:, 0] = job.start[event] + job.graph.duration[event]
+    until[:, 1] = job.start[event]
+    np.minimum.accumulate(until.ravel(), out=until.ravel())
     of_event, of_gap = (
         np.array([_KINDS.index(names.get(kind, "")) for kind in range(-1, 9)], np.int8)
         for names in (_EVENTS, _GAPS)
     )
-    gap = of_gap[1 + lookup(job.edge_kind, edge, -1)]
-    what, took = np.c_[of_event[1 + job.kind[event]], gap].ravel()[:-1], -np.diff(until)
-    rows = np.flatnonzero((what > 0) & (took > 0))[::-1]
-    return event[rows // 2], what[rows], until[1:][rows], took[rows]
+    gap = of_gap[1 + lookup(job.edge_kind, job.binding[event], -1)]
+    what = np.stack((of_event[1 + job.kind[event]], gap), axis=1)
+    what[:, 0] *= until[:, 0] > until[:, 1]
+    what[:-1, 1] *= until[:-1, 1] > until[1:, 0]
+    what[-1:, 1] = 0
+    return event, what, until
+
+
+def stretches(job: JobGraph) -> tuple[Int, Int, Int, Int]:
+    """Return the stretches of the path: event, kind as position in `_KINDS`, start, ns."""
+    event, what, until = walk_back(job)
+    rows = np.flatnonzero(what)[::-1]
+    start = until.ravel()[1:][rows]
+    return event[rows // 2], what.ravel()[rows].astype(np.int64), start, until.ravel()[rows] - start
 
 
 def excesses(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.Series:
@@ -129,7 +141,7 @@ def _values(
     """Return durations and gaps of the events of each call and role, with their ranks."""
     found: dict[tuple[str, int, Any], list[tuple[int, int]]] = {}
     events = np.flatnonzero(job.key >= 0)
-    edge = job.recorded.binding[events]
+    edge = job.binding[events]
     gap = np.where(edge >= 0, job.graph.lag[np.maximum(edge, 0)], 0)
     columns = (job.key[events], job.rank[events], job.graph.duration[events], gap)
     for key, rank, time, between in zip(*(c.tolist() for c in columns), strict=True):
@@ -157,8 +169,8 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
     own = frame[~is_transfer].assign(_next=following[~is_transfer])
     # How much later the last member of each instance started than the last but one.
     member = np.flatnonzero((job.instance >= 0) & (job.kind < MEETING))
-    order = np.lexsort((job.recorded.start[member], job.instance[member]))
-    number, time = job.instance[member][order], job.recorded.start[member][order]
+    order = np.lexsort((job.start[member], job.instance[member]))
+    number, time = job.instance[member][order], job.start[member][order]
     last = np.flatnonzero(np.r_[number[1:] != number[:-1], True][: len(number)])
     later = time[last] - time[np.maximum(last - 1, 0)]
     margins = dict(zip(number[last].tolist(), later.tolist(), strict=True))

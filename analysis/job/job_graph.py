@@ -15,7 +15,7 @@ from pyprof2.analysis.job.rank_graph import (
     AWAITED,
     COMM_WAIT,
     INFERRED,
-    LABELS,
+    ISSUED,
     LAUNCH,
     MEMBER,
     NO_STEP,
@@ -29,12 +29,11 @@ from pyprof2.analysis.job.replay import (
     CircleError,
     Graph,
     Members,
-    Replayed,
     recorded_lags,
     replay,
     with_instances,
 )
-from pyprof2.columns import combine_keys, first_rows, lookup, short
+from pyprof2.columns import combine_keys, first_rows, lookup, narrow, short
 from pyprof2.recording import code_column
 
 if TYPE_CHECKING:
@@ -57,37 +56,47 @@ class Labels:
     """The names of events: codes into texts, of each column that is asked for.
 
     Attributes:
-        rows: what has names.
-        at: the row of each event, -1 for none.
+        rows: gives a column of what has names.
+        row: that of each event, -1 for none.
     """
 
-    rows: pa.Table
-    at: Int
+    rows: Callable[[str], pa.Table]
+    row: Int
     _known: dict[str, tuple[Int, list[str]]] = field(default_factory=dict)
+
+    def of_rows(self, column: str) -> tuple[Int, list[str]]:
+        """Return the code of each row, -1 for none, and the texts."""
+        if column not in self._known:
+            code, words = code_column(self.rows(column), column)
+            self._known[column] = narrow(code), words
+        return self._known[column]
 
     def of(self, column: str) -> tuple[Int, list[str]]:
         """Return the code of each event, -1 for none, and the texts as they come first."""
-        if column not in self._known:
-            code, words = code_column(self.rows, column)
-            found = lookup(code, self.at, -1)
-            first = first_rows(found, len(words))
-            order = np.argsort(first)[: np.count_nonzero(first < len(found))]
-            place = np.full(len(words) + 1, -1)
-            place[order] = np.arange(len(order))
-            self._known[column] = short(place[found]), [words[at] for at in order.tolist()]
-        return self._known[column]
+        code, words = self.of_rows(column)
+        found = lookup(code, self.row, -1)
+        first = first_rows(found, len(words))
+        order = np.argsort(first)[: np.count_nonzero(first < len(found))]
+        place = np.full(len(words) + 1, -1)
+        place[order] = np.arange(len(order))
+        return short(place[found]), [words[at] for at in order.tolist()]
 
     def fits(self, column: str, wanted: Callable[[str], bool]) -> Bool:
         """Return which events have a text that a function wants."""
-        codes, texts = self.of(column)
-        found: Bool = np.array([*map(wanted, texts), False])[codes]
+        codes, texts = self.of_rows(column)
+        # Events without a row have the last one.
+        fits = np.append(np.array([*map(wanted, texts), False])[codes], False)
+        found: Bool = fits[self.row]
         return found
 
     def text(self, column: str, events: Int) -> list[str | None]:
         """Return the texts of events; None where one has none."""
-        codes, texts = self.of(column)
-        words = [*texts, None]
-        return [words[code] for code in codes[events].tolist()]
+        words = [*self.of_rows(column)[1], None]
+        return [words[code] for code in self.codes(column, events).tolist()]
+
+    def codes(self, column: str, events: Int) -> Int:
+        """Return the code of some events, -1 for none."""
+        return lookup(self.of_rows(column)[0], self.row[events], -1)
 
 
 @dataclass(frozen=True)
@@ -96,31 +105,59 @@ class JobGraph:
 
     Attributes:
         graph: they and the edges between them, in its order.
-        kind, rank, step: of each event.
+        kind, rank: of each event.
         instance: of members, meetings and transfers; -1 for others.
         edge_kind: of each edge of the graph.
-        start, end: as recorded, of each event.
+        start: as recorded, of each event.
         labels: of each event.
-        key: equal for the same call on several ranks; -1 for none.
+        steps: of the rows that have labels; `NO_STEP` for none.
+        calls: equal for the same call on several ranks, -1 for none; None: there is one rank.
         lane: equal for events that run one after another: of one stream, or one thread.
     """
 
     graph: Graph
     kind: Int
     rank: Int
-    step: Int
     instance: Int
     edge_kind: Int
     start: Int
-    end: Int
     labels: Labels
-    key: Int
+    steps: Int
+    calls: Int | None
     lane: Int
 
     @cached_property
-    def recorded(self) -> Replayed:
-        """The replay of the recording as it is."""
-        return replay(self.graph)
+    def step(self) -> Int:
+        """The step of each event; `NO_STEP` for none."""
+        return self.steps_of(slice(None))
+
+    def steps_of(self, events: Any) -> Int:
+        """Return the step of some events; `NO_STEP` for none."""
+        return lookup(self.steps.astype(np.int64), self.labels.row[events], NO_STEP)
+
+    @cached_property
+    def key(self) -> Int:
+        """Equal for the same call on several ranks; -1 for none."""
+        if self.calls is not None:
+            return self.calls
+        is_none = (self.kind == ROOT) | ~self.labels.fits("kernel_short", lambda _: True)
+        return np.where(is_none, -1, np.arange(len(self.kind), dtype=np.int32))
+
+    @cached_property
+    def binding(self) -> Int:
+        """The edge that the start of each event rests on, or -1."""
+        return replay(self.graph, is_bound=True).binding
+
+    @property
+    def end(self) -> Int:
+        """When each event ends, in the recording and so in its replay."""
+        found: Int = self.start + self.graph.duration
+        return found
+
+    @cached_property
+    def last_end(self) -> int:
+        """The latest of these; 0 without events."""
+        return int(self.end.max()) if len(self.start) else 0
 
     @cached_property
     def inferred(self) -> Bool:
@@ -144,8 +181,8 @@ class JobGraph:
         """Return how far the replay without some edges is from the recording, of the window."""
         if not edges.any():
             return 0.0
-        base = int(self.recorded.last_end)
-        return abs(int(replay(self.graph, without=edges).last_end) - base) / max(1, self.window_ns)
+        last = int(replay(self.graph, without=edges).last_end)
+        return abs(last - self.last_end) / max(1, self.window_ns)
 
     @cached_property
     def begin(self) -> int:
@@ -156,7 +193,7 @@ class JobGraph:
     @property
     def window_ns(self) -> int:
         """From the roots to the last end."""
-        return int(self.recorded.last_end) - self.begin
+        return self.last_end - self.begin
 
 
 def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -> JobGraph:
@@ -171,52 +208,55 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
         UsageError: collectives wait for one another in a circle; it names their instances.
     """
     counts = [len(each.start) for each in ranks]
-    start, end, kind, step = (
-        _joined([getattr(each, name) for each in ranks])
-        for name in ("start", "end", "kind", "step")
+    start, end, kind, steps, lane, edge_kind = (
+        _joined(columns)
+        for columns in zip(
+            *((r.start, r.end, r.kind, r.steps, r.lane, r.edges.kind) for r in ranks), strict=True
+        )
     )
-    source, target = (
-        _shifted([getattr(each.edges, name) for each in ranks], counts)
-        for name in ("source", "target")
-    )
-    edge_kind = _joined([each.edges.kind for each in ranks])
-    rank = short(np.repeat([each.rank for each in ranks], counts))
+    source = _shifted([each.edges.source for each in ranks], counts)
+    ends = [each.edges.first[1:] for each in ranks]
+    first = np.r_[np.int32(0), _shifted(ends, [len(each.edges.source) for each in ranks])]
+    rank = np.repeat(narrow(np.array([each.rank for each in ranks])), counts)
     # The instance of each event whose start and end depend on other ranks, or -1.
     instances = [lookup(met_instances(members[each.rank]), each.member, -1) for each in ranks]
-    instance = short(whole_instances(_joined(instances), start, end))
-    lag = recorded_lags(start, end, source, target)
-    lane = short(combine_keys(rank, _joined([each.lane for each in ranks])))
-    rows = [each.activities.select(LABELS) for each in ranks]
-    named_by = _shifted([each.named_by for each in ranks], [each.num_rows for each in rows])
-    labels = Labels(pa.concat_tables(rows).unify_dictionaries(), named_by)
-    key = _keys(ranks, instances, (kind, step, rank), labels.of("kernel_short")[0])
+    instance = narrow(whole_instances(_joined(instances), start, end))
+    lag = recorded_lags(start, end, source, first)
+    named_by = _shifted([each.named_by for each in ranks], [len(each.steps) for each in ranks])
+    readers, calls = [each.rows for each in ranks], None
+    labels = Labels(
+        lambda name: pa.concat_tables(read((name,)) for read in readers).unify_dictionaries(),
+        named_by,
+    )
+    if len(ranks) > 1:
+        lane = narrow(combine_keys(rank, lane))
+        step = lookup(steps.astype(np.int64), named_by, NO_STEP)
+        calls = _keys(ranks, instances, (kind, step, rank), labels.of("kernel_short")[0])
+    more = (source[:0], source[:0], lag[:0])
     ties = edge_kind == COMM_WAIT
     if ties.any() and not (edge_kind == AWAITED).any():
-        calls = pd.DataFrame(
-            {"rank": rank, "step": step, "name": labels.of("kernel_short")[0], "kind": kind,
+        events = pd.DataFrame(
+            {"rank": rank, "step": lookup(steps.astype(np.int64), named_by, NO_STEP),
+             "name": labels.of("kernel_short")[0], "kind": kind,
              "issued": np.concatenate([_issued(each) for each in ranks]),
              "start": start, "end": end}
         )  # fmt: skip
-        more_edges = _shared_waits(calls, source[ties], target[ties], lag[ties])
-        source, target, lag = (
-            np.r_[old, new] for old, new in zip((source, target, lag), more_edges, strict=True)
-        )
-        edge_kind = np.r_[edge_kind, np.full(len(more_edges[0]), SHARED_WAIT, np.int8)]
-    graph, edge_kind, (kinds, met, member, starts, ends) = _with_meetings(
-        start, end, (source, target, lag), edge_kind, instance
+        target = np.repeat(np.arange(len(start)), np.diff(first))
+        more = _shared_waits(events, source[ties], target[ties], lag[ties])
+    graph, edge_kind, (kinds, met, member, starts) = _with_meetings(
+        start, end, (source, first, lag, edge_kind), more, instance
     )
     return JobGraph(
         graph,
         _joined([kind, kinds]),
-        _joined([rank, short(lookup(rank, member, -1))]),
-        _joined([step, lookup(step, member, NO_STEP)]),
-        _joined([instance, short(met)]),
+        _joined([rank, lookup(rank, member, -1)]),
+        _joined([instance, met]),
         edge_kind,
         _joined([start, starts]),
-        _joined([end, ends]),
         Labels(labels.rows, _joined([named_by, short(lookup(named_by, member, -1))])),
-        _joined([key, np.full(len(member), -1)]),
-        _joined([lane, short(lookup(lane, member, -1))]),
+        steps,
+        calls if calls is None else np.r_[calls, np.full(len(member), -1)],
+        _joined([lane, lookup(lane, member, -1)]),
     )
 
 
@@ -229,7 +269,10 @@ def _joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def _shifted(columns: Sequence[Int], counts: Sequence[int]) -> Int:
     """Return positions in the columns of each rank as those in the joined ones; -1 stays."""
     pairs = zip(columns, np.cumsum([0, *counts]), strict=False)
-    return _joined([short(np.where(column >= 0, column + at, -1)) for column, at in pairs])
+    # The first one's stay as they are.
+    return _joined(
+        [short(np.where(column >= 0, column + at, -1)) if at else column for column, at in pairs]
+    )
 
 
 def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tuple[Int, Int, Int]:
@@ -301,34 +344,53 @@ def whole_instances(instance: Int, start: Int, end: Int) -> Int:
 
 
 def _with_meetings(
-    start: Int, end: Int, edges: tuple[Int, Int, Int], edge_kind: Int, instance: Int
+    start: Int,
+    end: Int,
+    edges: tuple[Int, Int, Int, Int],
+    more: tuple[Int, Int, Int],
+    instance: Int,
 ) -> tuple[Graph, Int, tuple[Int, ...]]:
     """Return the graph in which members meet, the kinds of its edges, and what instances add.
 
-    These are first their meetings, then the transfers of the members: kind, instance, member,
-    start and end of each.
+    These are first their meetings, then the transfers of the members: kind, instance, member and
+    start of each.
+
+    Args:
+        start: of each event.
+        end: of each.
+        edges: source, first, lag and kind, in order of targets.
+        more: waits that only others show: source, target, lag.
+        instance: of each event.
     """
     member = np.flatnonzero(instance >= 0)
     numbers, place = np.unique(instance[member], return_inverse=True)
     place = place.reshape(-1)
     last = np.full(len(numbers), -(1 << 62))
     np.maximum.at(last, place, start[member])
-    transfer = end[member] - last[place]
-    parts = Members(member, instance[member], transfer)
-    durations, base, joined, _ = with_instances(end - start, start, edges, parts)
     extra = (
         np.r_[np.full(len(numbers), MEETING, np.int8), np.full(len(member), TRANSFER, np.int8)],
         np.r_[numbers, instance[member]],
         np.r_[np.full(len(numbers), -1), member],
-        np.r_[last, last[place]], np.r_[last, end[member]],
-    )  # fmt: skip
-    inner = np.full(len(joined[1]) - len(edge_kind), INNER, np.int8)
-    source, target, lag, edge_kind = *joined, _joined([edge_kind, inner])
-    if (target[1:] < target[:-1]).any():
+        np.r_[last, last[place]],
+    )
+    source, first, lag, edge_kind = edges
+    durations, base = end - start, start
+    if len(member) or len(more[0]):
+        target = np.repeat(np.arange(len(start)), np.diff(first))
+        joined = tuple(
+            np.r_[old, new] for old, new in zip((source, target, lag), more, strict=True)
+        )
+        parts = Members(member, instance[member], end[member] - last[place])
+        durations, base, joined, _ = with_instances(durations, base, joined, parts)
+        source, target, lag = joined
+        shared = np.full(len(more[0]), SHARED_WAIT, np.int8)
+        inner = np.full(len(target) - len(edge_kind) - len(shared), INNER, np.int8)
         rows = np.argsort(target, kind="stable")
-        source, target, lag, edge_kind = (c[rows] for c in (source, target, lag, edge_kind))
+        edge_kind = np.r_[edge_kind, shared, inner][rows]
+        source, lag = short(source[rows]), lag[rows]
+        first = short(np.cumsum(np.bincount(target + 1, minlength=len(durations) + 1)))
     try:
-        graph = Graph.of(durations, base, (source, target, lag), _joined([start, extra[3]]))
+        graph = Graph.by_target(durations, base, (source, first, lag), _joined([start, extra[3]]))
     except CircleError as error:
         where = np.r_[instance, extra[1]][np.array(error.events)]
         names = ", ".join(map(str, np.unique(where[where >= 0])[:8].tolist()))
@@ -349,14 +411,15 @@ def _keys(
         name: the code of their names.
     """
     kind, step, rank = columns
-    if len(ranks) == 1:
-        return np.where((kind == ROOT) | (name < 0), -1, np.arange(len(kind), dtype=np.int32))
     # The last instance that its rank had issued before each event, or -1: calls are counted from
     # there, so that ranks whose recordings began at different calls, or one of which has a call
     # more, are compared call by call again after the next collective.
     after = []
     for each, instance in zip(ranks, instances, strict=True):
-        own = lookup(instance[-each.activities.num_rows :], each.named_by, -1)
+        own = np.full(len(each.steps), -1)
+        begin = len(instance) - len(own)
+        own[each.named_by[begin:]] = instance[begin:]
+        own = lookup(own, each.named_by, -1)
         order = np.argsort(_issued(each), kind="stable")
         at = np.maximum.accumulate(np.where(own[order] >= 0, np.arange(len(order)), -1))
         last = np.full(len(order), -1)
@@ -373,7 +436,7 @@ def _keys(
 
 def _issued(graph: RankGraph) -> Int:
     """Return when each event was launched, on the rank's clock; where not known, when it began."""
-    return lookup(issued_of(graph.activities), graph.named_by, NO_STEP)
+    return lookup(issued_of(graph.rows(ISSUED)), graph.named_by, NO_STEP)
 
 
 def host_gaps(job: JobGraph) -> tuple[Int, Int]:
@@ -383,7 +446,7 @@ def host_gaps(job: JobGraph) -> tuple[Int, Int]:
     of the event that they waited for and their start.
     """
     events = np.flatnonzero((job.kind == LAUNCH) | (job.kind == MEMBER))
-    edge = job.recorded.binding[events]
+    edge = job.binding[events]
     keep = edge >= 0
     return events[keep], edge[keep]
 

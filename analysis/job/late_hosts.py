@@ -175,7 +175,7 @@ def _same_stretches(
 ) -> pd.DataFrame:
     """Return the stretches before events, and before the same calls of other ranks of the role."""
     by_key: dict[int, list[int]] = {}
-    wanted = np.flatnonzero(np.isin(job.key, job.key[events]) & (job.recorded.binding >= 0))
+    wanted = np.flatnonzero(np.isin(job.key, job.key[events]) & (job.binding >= 0))
     for event in wanted.tolist():
         by_key.setdefault(int(job.key[event]), []).append(event)
     found = []
@@ -184,8 +184,8 @@ def _same_stretches(
         for other in by_key.get(int(job.key[event]), [event]):
             peer = int(job.rank[other])
             if other == event or (peer != rank and roles.get(peer) == roles.get(rank)):
-                end = int(job.recorded.start[other])
-                begin = end - max(0, int(job.graph.lag[job.recorded.binding[other]]))
+                end = int(job.start[other])
+                begin = end - max(0, int(job.graph.lag[job.binding[other]]))
                 found.append((row, peer, begin, end, other == event))
     names = ["row", "rank", "start", "end", "is_own"]
     return pd.DataFrame(found, columns=names)

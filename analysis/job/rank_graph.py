@@ -13,40 +13,36 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, call_cause
-from pyprof2.columns import combine_keys, first_rows, lookup, order_of, row_of, short, values_of
+from pyprof2.columns import (
+    combine_keys,
+    first_rows,
+    lookup,
+    narrow,
+    order_of,
+    row_of,
+    short,
+    values_of,
+)
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
 
+    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
 
-    Read = Callable[[str, tuple[str, ...]], pa.Table]
+    Read = Callable[[str, tuple[str, ...]], ChunkedTable]
+    Rows = Callable[[Sequence[str]], pa.Table]
 
 LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
 """The columns of the names of events."""
-NAMED: Final = ("start_ns", "launch_ns", *LABELS)
-"""The columns of activities that a graph keeps."""
-_OF_ACTIVITIES: Final = ("kernel_id", "dur_ns", "launch_id", "device", "stream", "step", *NAMED)
-INPUT: Final[Mapping[str, tuple[str, ...]]] = {
-    "kernels": _OF_ACTIVITIES,
-    "copies": _OF_ACTIVITIES,
-    "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "name", "correlation_id"),
-    "stalls": (
-        "kind",
-        "device",
-        "stream",
-        "correlation_id",
-        "waits_for_correlation_id",
-        "waits_for_stream",
-    ),
-}
-"""The columns of the tables from which a graph is made."""
+ISSUED: Final = ("start_ns", "launch_ns")
 
 ROOT, LAUNCH, KERNEL, COPY, MEMBER = range(5)
 """Kinds of events."""
@@ -69,21 +65,31 @@ WAIT_NS: Final = 30_000
 _LOOK_BACK: Final = 16
 NO_STEP: Final = -(1 << 62)
 """Stands for no step, and for no time."""
+_WORK: Final = {
+    "start_ns": 0, "dur_ns": 0, "kernel_id": 0, "launch_id": -2, "device": -1, "stream": -1,
+    "step": NO_STEP,
+}  # fmt: skip
+_CALLS: Final = {"launch_id": -1, "start_ns": 0, "dur_ns": 0, "pid": -1, "tid": -1}
+_CALLED: Final = {"start_ns": 0, "correlation_id": -2}
+_WAITS: Final = {
+    "device": -1, "stream": -1, "waits_for_stream": -1, "correlation_id": -1,
+    "waits_for_correlation_id": -1,
+}  # fmt: skip
+"""The columns of whole numbers of activities, launches, and stalls, and what stands for null."""
 
 
 class EventEdges(NamedTuple):
-    """Edges between events, by position, and their kinds."""
+    """Edges between events, in order of those that wait.
+
+    Attributes:
+        source: the event that is waited for.
+        first: for each event, and one past the last, the position of its first edge.
+        kind: of each edge.
+    """
 
     source: Int
-    target: Int
+    first: Int
     kind: Int
-
-    @classmethod
-    def of(cls, source: Int, target: Int, kind: int, keep: Bool | None = None) -> EventEdges:
-        """Return edges of one kind: those that `keep` marks, and whose source is one."""
-        good = source >= 0 if keep is None else (source >= 0) & keep
-        count = int(good.sum())
-        return cls(short(source[good]), short(target[good]), np.full(count, kind, np.int8))
 
 
 @dataclass(frozen=True)
@@ -94,12 +100,12 @@ class RankGraph:
         rank: its number.
         kind: of each event.
         start, end: as recorded, on the clock of the reference.
-        step: of each event; `NO_STEP` for none.
-        edges: from each event to those that wait for it.
-        activities: kernels and copies in order of start, columns `NAMED`; without any its
-            collectives.
+        edges: from the events that each waits for.
+        rows: gives columns of what names events: of kernels, then of copies, as they are stored;
+            without any of the rank's collectives.
+        steps: of these rows; `NO_STEP` for none.
         member: the member, by row in the members, that each event is, or -1.
-        named_by: the row of `activities` that names an event: its own, or the first that a launch
+        named_by: the row that names an event: its own, or that of the first one that a launch
             queued; -1 for the root.
         lane: equal for events that run one after another: of one stream, or one thread.
     """
@@ -108,12 +114,17 @@ class RankGraph:
     kind: NDArray[Any]
     start: Int
     end: Int
-    step: Int
     edges: EventEdges
-    activities: pa.Table
+    rows: Rows
+    steps: Int
     member: Int
     named_by: Int
     lane: Int
+
+    @property
+    def step(self) -> Int:
+        """The step of each event; `NO_STEP` for none."""
+        return lookup(self.steps.astype(np.int64), self.named_by, NO_STEP)
 
 
 def rank_graph(
@@ -122,67 +133,111 @@ def rank_graph(
     """Return the graph of a rank, whose root is at its first event.
 
     Args:
-        read: gives a table with columns of `INPUT`; each is let go of before the next one.
+        read: gives a table, for some of its columns.
         members: of the rank: `kernel_id`, `start_ns`, `dur_ns`, `step`, in order of start.
         rank: its number.
         align: from the rank's times to those on the clock of the reference.
     """
-    tables = [read(name, INPUT[name]).select(INPUT[name]) for name in ("kernels", "copies")]
-    activities = pa.concat_tables(tables).unify_dictionaries()
-    del tables
-    starts, ids = (int_column(activities, name, 0) for name in ("start_ns", "kernel_id"))
-    activities = activities.take(pa.array(order_of(starts, ids)))
-    if not activities.num_rows:
+    work = _QueuedWork.of(read)
+    if not len(work.order):
         return _of_members(members, rank, align)
-    launches = _QueuedLaunches.of(read("launches", INPUT["launches"]), activities, align)
-    start, dur = (int_column(activities, name, 0) for name in ("start_ns", "dur_ns"))
-    first, count = 1 + len(launches.start), len(start)
-    starts = np.r_[0, launches.start, align(start)]
-    ends = np.r_[0, launches.end, starts[first:] + dur]
-    starts[0] = ends[0] = int(starts[1:].min())
-    times = (starts, ends)
-    parts = _activity_edges(activities, launches, times, first, _awaited(read, activities))
-    parts += _host_edges(launches, times, first)
-    # Nothing is pinned to the clock: events without any other edge wait for the root.
-    is_bare = np.ones(len(starts), bool)
-    for each in parts:
-        is_bare[each.target] = False
-    bare = 1 + np.flatnonzero(is_bare[1:])
-    parts.append(EventEdges.of(np.zeros(len(bare), np.int64), bare, START))
-    edges = EventEdges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    del parts
-    order = np.argsort(edges.target, kind="stable")
-    edges = EventEdges(*(column[order] for column in edges))
-    step = int_column(activities, "step", NO_STEP)
+    launches = _QueuedLaunches.of(read, work.numbers.pop("launch_id"), align)
+    first = 1 + len(launches.start)
+    # Each column is let go of where it was needed last: together they are as large as the graph.
+    start = np.concatenate(([0], launches.start, align(work.numbers.pop("start_ns"))))
+    end = np.concatenate(([0], launches.dur, work.numbers.pop("dur_ns")), dtype=np.int64)
+    start[0] = int(start[1:].min())
+    end += start
+    launches = launches._replace(start=start[1:first])
+    kind = np.full(len(start), LAUNCH, np.int8)
+    is_copy = has_text(work.rows(("category",)), "category", ("memcpy", "memset"))[work.order]
+    kind[0], kind[first:] = ROOT, np.where(is_copy, np.int8(COPY), np.int8(KERNEL))
+    named_by = np.concatenate((work.order[:1], work.order[launches.first_activity], work.order))
+    named_by[0] = -1
     kernel = members["kernel_id"].fillna(-1).to_numpy(np.int64)
     order = np.argsort(kernel, kind="stable")
-    member = lookup(order, row_of(kernel[order], int_column(activities, "kernel_id", -2)), -1)
-    kind = np.full(len(starts), LAUNCH, np.int8)
-    is_copy = has_text(activities, "category", ("memcpy", "memset"))
-    kind[0], kind[first:] = ROOT, np.where(is_copy, COPY, KERNEL)
+    ids = work.numbers.pop("kernel_id")
+    member = narrow(lookup(order, row_of(kernel[order], ids), -1))
+    edges = _edges(work, launches, (start, end), _awaited(read, work))
+    threads = 1 + int(launches.thread.max(initial=0))
     return RankGraph(
-        rank,
-        kind,
-        starts, ends,
-        np.r_[NO_STEP, lookup(step, launches.first_activity, NO_STEP), step],
-        edges,
-        activities.select(NAMED),
-        short(np.r_[np.full(first, -1), member]),
-        short(np.r_[-1, launches.first_activity, np.arange(count)]),
-        short(np.r_[-1, -2 - launches.thread, _queues(activities)]),
+        rank, kind, start, end, edges, work.rows, work.steps,
+        np.concatenate((np.full(first, -1, member.dtype), member)), named_by,
+        narrow(np.r_[short(ids[:1] * 0), 1 + short(launches.thread), 1 + threads + work.queue]),
     )  # fmt: skip
 
 
-def _queues(activities: pa.Table) -> Int:
-    return combine_keys(*(int_column(activities, name, -1) for name in ("device", "stream")))
+class _QueuedWork(NamedTuple):
+    """Kernels and copies, in order of start.
+
+    Attributes:
+        rows: as in `RankGraph`.
+        order: the row of each.
+        numbers: `start_ns`, `dur_ns`, `kernel_id` and `launch_id`, as they are recorded.
+        queue: equal for those of one stream.
+        steps: of the rows.
+    """
+
+    rows: Rows
+    order: Int
+    numbers: dict[str, Int]
+    queue: Int
+    steps: Int
+
+    @classmethod
+    def of(cls, read: Read) -> _QueuedWork:
+        """Return those of a rank."""
+        tables = ("kernels", "copies")
+        found = _numbers([read(name, (*_WORK,)) for name in tables], _WORK)
+        order = short(order_of(found["start_ns"], found["kernel_id"]))
+        steps = found.pop("step")
+        queue = short(combine_keys(found.pop("device"), found.pop("stream")))[order]
+        for name in found:
+            found[name] = found[name][order]
+        return cls(
+            lambda names: _rows([read(name, tuple(names)) for name in tables], names),
+            order, found, queue, steps,
+        )  # fmt: skip
+
+    @property
+    def issued(self) -> Int:
+        """When each was launched; where that is not known, when it began."""
+        return issued_of(self.rows(ISSUED))[self.order]
 
 
-@dataclass(frozen=True)
-class _QueuedLaunches:
+def _rows(tables: Sequence[ChunkedTable], names: Sequence[str]) -> pa.Table:
+    """Return columns of tables, one after another."""
+    parts = (
+        table.read(part, names).select(names) for table in tables for part in range(len(table))
+    )
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def _numbers(tables: Sequence[ChunkedTable], missing: Mapping[str, int]) -> dict[str, Int]:
+    """Return columns of whole numbers, with what stands for null in each, in 32 bits if these do.
+
+    Starts are in 64, because others are added to them.
+    """
+    count, at = sum(table.row_count for table in tables), 0
+    found: dict[str, Any] = {
+        name: np.empty(count, np.int64 if name == "start_ns" else np.int32) for name in missing
+    }
+    for table in tables:
+        for number in range(len(table)):
+            part = table.read(number, (*missing,))
+            for name, null in missing.items():
+                values = narrow(int_column(part, name, null), found[name].dtype.type)
+                found[name] = found[name].astype(values.dtype, copy=False)
+                found[name][at : at + part.num_rows] = values
+            at += part.num_rows
+    return found
+
+
+class _QueuedLaunches(NamedTuple):
     """The launches that queued any activity, in order of start, and the calls that blocked.
 
     Attributes:
-        thread, start, end: of each launch.
+        thread, start, dur: of each launch.
         of_activity: the launch of each activity, or -1.
         first_activity: of each launch.
         blocking: thread, start and end of the calls that waited for the device.
@@ -190,31 +245,31 @@ class _QueuedLaunches:
 
     thread: Int
     start: Int
-    end: Int
+    dur: Int
     of_activity: Int
     first_activity: Int
     blocking: tuple[Int, Int, Int]
 
     @classmethod
-    def of(
-        cls, launches: pa.Table, activities: pa.Table, align: Callable[[Int], Int]
-    ) -> _QueuedLaunches:
-        """Return those of a rank."""
-        ids = int_column(launches, "launch_id", -1)
-        order = np.argsort(ids, kind="stable")
-        at = row_of(ids[order], int_column(activities, "launch_id", -2))
-        row = np.where(at >= 0, lookup(order, at, -1), -1)
-        start, dur = align(int_column(launches, "start_ns", 0)), int_column(launches, "dur_ns", 0)
-        thread = combine_keys(*(int_column(launches, name, -1) for name in ("pid", "tid")))
+    def of(cls, read: Read, wanted: Int, align: Callable[[Int], Int]) -> _QueuedLaunches:
+        """Return those of a rank, by the `launch_id` of each activity."""
+        table = read("launches", (*_CALLS, "name"))
+        found = _numbers([table], _CALLS)
+        ids = found.pop("launch_id")
+        order = short(np.argsort(ids, kind="stable"))
+        row = lookup(order, row_of(ids[order], wanted), -1)
+        del ids
+        thread = narrow(combine_keys(found.pop("pid"), found.pop("tid")))
+        start, dur = align(found.pop("start_ns")), found["dur_ns"]
         used = values_of(row[row >= 0])
-        used = used[np.argsort(start[used], kind="stable")]
-        place = np.full(len(ids) + 1, -1)
+        used = short(used[np.argsort(start[used], kind="stable")])
+        place = np.full_like(order, -1, shape=len(order) + 1)
         place[used] = np.arange(len(used))
         own = place[row]
-        first = first_rows(own, len(used))
-        waits = _blocks(launches) & (dur > BLOCKED_NS)
-        blocking = (thread[waits], start[waits], (start + dur)[waits])
-        return cls(thread[used], start[used], (start + dur)[used], own, first, blocking)
+        first = short(first_rows(own, len(used)))
+        waits = _blocks(_rows([table], ("name",))) & (dur > BLOCKED_NS)
+        blocking = (thread[waits], start[waits], start[waits] + dur[waits])
+        return cls(thread[used], start[used], dur[used], own, first, blocking)
 
 
 def _blocks(launches: pa.Table) -> Bool:
@@ -224,42 +279,90 @@ def _blocks(launches: pa.Table) -> Bool:
     return found
 
 
-def _activity_edges(
-    activities: pa.Table,
+def _edges(
+    work: _QueuedWork,
     launches: _QueuedLaunches,
     times: tuple[Int, Int],
-    first: int,
-    awaited: EventEdges,
-) -> list[EventEdges]:
-    start, end = (column[first:] for column in times)
-    count = len(start)
-    node = first + np.arange(count)
-    queue = _queues(activities)
-    before = _before_on(queue, np.lexsort((start, queue)))
-    launch = launches.of_activity
+    awaited: tuple[Int, Int],
+) -> EventEdges:
+    """Return what each event waits for.
+
+    Args:
+        work: the activities.
+        launches: what queued them.
+        times: starts and ends of all events.
+        awaited: activities that were waited for, and those that wait for them, by recorded waits.
+    """
+    (start, end), first = times, 1 + len(launches.start)
+    before, launch = _before_on(work.queue), launches.of_activity
     # A launch that was recorded as later than its activity is not used.
-    good = (launch >= 0) & (lookup(times[0], 1 + launch, 0) <= start)
-    fifo = EventEdges.of(np.where(before >= 0, first + before, -1), node, FIFO)
-    launched = EventEdges.of(np.where(good, 1 + launch, -1), node, LAUNCHED)
-    allowed = np.maximum(
-        lookup(end, before, NO_STEP), np.where(good, lookup(times[1], 1 + launch, 0), NO_STEP)
-    )
+    good = (launch >= 0) & (start[1 + launch] <= start[first:])
+    sources = [np.where(before >= 0, first + before, -1), np.where(good, 1 + launch, -1)]
+    del before, good
     # Where the waiting activity began before the event ended, the event was recorded anew, or on
     # another clock.
-    true = end[awaited.source] <= start[awaited.target]
-    source, target, kind = (column[true] for column in awaited)
-    np.maximum.at(allowed, target, end[source])
-    waits = _waited_for(start, end, allowed, queue, issued_of(activities))
-    wait = EventEdges.of(np.where(waits >= 0, first + waits, -1), node, WAIT)
-    talks = has_text(activities, "category", ("comm",))
-    ties = talks[wait.source - first] != talks[wait.target - first]
-    wait = wait._replace(kind=np.where(ties, COMM_WAIT, WAIT))
-    return [fifo, launched, wait, EventEdges(first + source, first + target, kind)]
+    true = end[first + awaited[0]] <= start[first + awaited[1]]
+    source, target = (first + column[true] for column in awaited)
+    if work.queue.min() < work.queue.max():
+        allowed = np.maximum(*(lookup(end, each, NO_STEP) for each in sources))
+        np.maximum.at(allowed, target - first, end[source])
+        waits = _waited_for(start[first:], end[first:], allowed, work.queue, work.issued)
+        talks = has_text(work.rows(("category",)), "category", ("comm",))[work.order]
+        ties = lookup(talks, waits, 0).astype(bool) != talks
+        waits = np.where(waits >= 0, first + waits, -1)
+        sources += [np.where(ties, -1, waits), np.where(ties, waits, -1)]
+    noted = [(source, target, np.full(len(source), AWAITED)), _woken(launches, times, first)]
+    blocks: list[tuple[list[Int], Sequence[int]]] = [
+        (sources, (FIFO, LAUNCHED, WAIT, COMM_WAIT)[: len(sources)]),
+        (_host_sources(launches, end[1:first]), (HOST, HOST)),
+    ]
+    del sources
+    return _by_target(blocks, noted)
 
 
-def _before_on(lane: Int, order: Int) -> Int:
-    """Return of each event the one before it in an order by lanes, -1 for the first of a lane."""
-    before = np.full(len(lane), -1)
+def _by_target(
+    blocks: list[tuple[list[Int], Sequence[int]]], noted: Sequence[tuple[Int, Int, Int]]
+) -> EventEdges:
+    """Return edges in order of the events that wait, and of their kinds.
+
+    Args:
+        blocks: of consecutive events after the root, the last ones first, which is emptied: for
+            each kind of edge the source or -1.
+        noted: further edges: sources, targets, kinds.
+    """
+    parts, kinds, counts = [], [], [short(np.zeros(1, np.int64))]
+    while blocks:
+        columns, names = blocks.pop()
+        block = np.stack([short(column) for column in columns], axis=1)
+        del columns
+        there = block >= 0
+        parts.append(block[there])
+        kinds.append(np.broadcast_to(np.array(names, np.int8), there.shape)[there])
+        counts.append(np.add.reduce([short(column) for column in there.T]))
+        del block, there
+    source, count = np.concatenate(parts), np.concatenate(counts)
+    del parts, counts
+    at = np.cumsum(count, dtype=np.int32)
+    more = [np.concatenate(columns) for columns in zip(*noted, strict=True)]
+    np.add.at(count, more[1], 1)
+    # Nothing is pinned to the clock: events without any other edge wait for the root.
+    bare = 1 + np.flatnonzero(count[1:] == 0)
+    count[bare] = 1
+    more = [np.r_[more[0], 0 * bare], np.r_[more[1], bare], np.r_[more[2], 0 * bare + START]]
+    rows = np.argsort(more[1], kind="stable")
+    at = at[more[1][rows]]
+    first = np.zeros_like(count, shape=len(count) + 1)
+    np.cumsum(count, out=first[1:])
+    return EventEdges(
+        np.insert(source, at, more[0][rows]), first,
+        np.insert(np.concatenate(kinds), at, more[2][rows]),
+    )  # fmt: skip
+
+
+def _before_on(lane: Int) -> Int:
+    """Return of each event the one before it on its lane, -1 for the first; they are in order."""
+    order = np.argsort(narrow(lane), kind="stable")
+    before = short(np.full(len(lane), -1))
     same = lane[order[1:]] == lane[order[:-1]]
     before[order[1:][same]] = order[:-1][same]
     return before
@@ -271,40 +374,37 @@ def issued_of(activities: pa.Table) -> Int:
     return np.where(issued == NO_STEP, int_column(activities, "start_ns", 0), issued)
 
 
-def _awaited(read: Read, activities: pa.Table) -> EventEdges:
-    """Return the edges of waits that were recorded, between activities by position.
+def _awaited(read: Read, work: _QueuedWork) -> tuple[Int, Int]:
+    """Return the activities that were waited for by waits that were recorded, and those that wait.
 
     Work that is launched to a stream after the call that makes it wait for an event begins when the
     work that was launched to the other stream before the event was recorded has ended.
     """
-    stalls = read("stalls", INPUT["stalls"])
+    stalls = _rows([read("stalls", ("kind", *_WAITS))], ("kind", *_WAITS))
     chosen = stalls.filter(pa.array(has_text(stalls, "kind", ("stream_wait",))))
-    names = ("device", "stream", "waits_for_stream", "correlation_id", "waits_for_correlation_id")
-    device, onto, other, waited, noted = (int_column(chosen, name, -1) for name in names)
+    found = _numbers([InMemory(chosen)], _WAITS)
+    device, onto, other, waited, noted = found.values()
     if not len(other):
-        return EventEdges(other, other, other)
-    calls = read("launches", ("start_ns", "correlation_id"))
-    called = int_column(calls, "correlation_id", -2)
-    order = np.argsort(called, kind="stable")
-    begin = int_column(calls, "start_ns", 0)[order]
-    waits_at, noted_at = (
-        lookup(begin, row_of(called[order], each), NO_STEP) for each in (waited, noted)
-    )
+        return other, other
+    calls = _numbers([read("launches", (*_CALLED,))], _CALLED)
+    order = np.argsort(calls["correlation_id"], kind="stable")
+    called, begin = calls["correlation_id"][order], calls["start_ns"][order]
+    waits_at, noted_at = (lookup(begin, row_of(called, each), NO_STEP) for each in (waited, noted))
     known = (waits_at != NO_STEP) & (noted_at != NO_STEP) & (other >= 0)
     rows = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
     if known.any():
         places = (device[known], other[known], noted_at[known])
-        rows[0] = _beside(activities, *places, before=True)
-        rows[1] = _beside(activities, device[known], onto[known], waits_at[known], before=False)
+        rows[0] = _beside(work, *places, before=True)
+        rows[1] = _beside(work, device[known], onto[known], waits_at[known], before=False)
     good = (rows[0] >= 0) & (rows[1] >= 0)
     source, target = np.unique(np.stack([rows[0][good], rows[1][good]]), axis=1)
-    return EventEdges(source, target, np.full(len(source), AWAITED))
+    return source, target
 
 
-def _beside(activities: pa.Table, device: Int, stream: Int, time: Int, *, before: bool) -> Int:
+def _beside(work: _QueuedWork, device: Int, stream: Int, time: Int, *, before: bool) -> Int:
     """Return the last activity launched to a stream before a time, or the first one after; -1."""
-    issued = issued_of(activities)
-    own, on = (int_column(activities, name, -1) for name in ("device", "stream"))
+    issued, places = work.issued, work.rows(("device", "stream"))
+    own, on = (int_column(places, name, -1)[work.order] for name in ("device", "stream"))
     found = np.full(len(time), -1)
     for number, queue in {*zip(device.tolist(), stream.tolist(), strict=True)}:
         rows = np.flatnonzero((own == number) & (on == queue))
@@ -323,8 +423,6 @@ def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> 
     is queued already.
     """
     found = np.full(len(start), -1)
-    if queue.min() == queue.max():
-        return found
     order = np.argsort(end, kind="stable")
     place = np.searchsorted(end[order], start, "right") - 1
     todo = np.flatnonzero((place >= 0) & (start > allowed))
@@ -343,40 +441,35 @@ def _waited_for(start: Int, end: Int, allowed: Int, queue: Int, issued: Int) -> 
     return found
 
 
-def _host_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> list[EventEdges]:
-    count = len(launches.start)
-    node = 1 + np.arange(count)
-    before = _before_on(launches.thread, np.argsort(launches.thread, kind="stable"))
-    host = EventEdges.of(np.where(before >= 0, 1 + before, -1), node, HOST)
+def _host_sources(launches: _QueuedLaunches, end: Int) -> list[Int]:
+    before = _before_on(launches.thread)
     # Where another thread launched last, this one may have waited for it, as for backward.
-    last = np.arange(-1, count - 1)
-    other = (last != before) & (lookup(launches.end, last, NO_STEP) <= launches.start)
-    handed = EventEdges.of(np.where(last >= 0, 1 + last, -1), node, HOST, other)
-    return [host, handed, _sync_edges(launches, times, first)]
+    handed = np.full_like(before, -1)
+    other = before[1:] != np.arange(len(before) - 1, dtype=np.int32)
+    rows = 1 + np.flatnonzero(other & (end[:-1] <= launches.start[1:]))
+    handed[rows] = rows
+    return [np.where(before >= 0, 1 + before, -1), handed]
 
 
-def _sync_edges(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> EventEdges:
+def _woken(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> tuple[Int, Int, Int]:
     """Return the edges from the activity that released each thread after a call that blocked."""
     thread, begin, finish = launches.blocking
-    end = times[1][first:]
+    start, end = (column[first:] for column in times)
     order = np.argsort(end, kind="stable")
-    at = np.searchsorted(end[order], finish + CLOCKS_NS, "right") - 1
+    at = np.searchsorted(end, finish + CLOCKS_NS, "right", order) - 1
     woken = np.where(at >= 0, order[np.maximum(at, 0)], -1)
     last = lookup(end, woken, NO_STEP)
     good = (finish - last <= WOKEN_NS) & (last > begin)
-    rows = np.lexsort((launches.start, launches.thread))
-    key = launches.thread[rows]
     following = np.full(len(thread), -1)
-    for each in np.unique(thread).tolist():
-        own = rows[key == each]
+    for each in values_of(thread).tolist():
+        own = np.flatnonzero(launches.thread == each)
         mine = np.flatnonzero(thread == each)
         place = np.searchsorted(launches.start[own], finish[mine], "left")
         ok = place < len(own)
         following[mine[ok]] = own[place[ok]]
-    good &= (following >= 0) & (
-        lookup(times[0][first:], woken, 0) < lookup(launches.start, following, 0)
-    )
-    return EventEdges.of(np.where(good, first + woken, -1), 1 + following, SYNC)
+    good &= (following >= 0) & (lookup(start, woken, 0) < lookup(launches.start, following, 0))
+    good &= woken >= 0
+    return first + woken[good], 1 + following[good], np.full(int(good.sum()), SYNC)
 
 
 def _of_members(members: pd.DataFrame, rank: int, align: Callable[[Int], Int]) -> RankGraph:
@@ -385,17 +478,15 @@ def _of_members(members: pd.DataFrame, rank: int, align: Callable[[Int], Int]) -
     starts = np.r_[0, start]
     ends = starts + np.r_[0, members["dur_ns"].to_numpy(np.int64)]
     starts[0] = ends[0] = int(start.min()) if len(start) else 0
-    count = len(starts)
-    source, kind = np.arange(count - 1), np.full(max(0, count - 1), HOST)
+    count, words = len(start), pa.array(["collective"] * len(start), pa.string())
+    schema = TABLES["kernels"].schema((*LABELS, *ISSUED))
+    known = {"start_ns": pa.array(start), "kernel_short": words.dictionary_encode()}
+    named = [known.get(each.name, pa.nulls(count, each.type)) for each in schema]
+    rows, kind = short(np.arange(count + 1) - 1), np.full(count, HOST)
     kind[:1] = START
-    step = members["step"].fillna(NO_STEP).to_numpy(np.int64)
-    rows = np.arange(count) - 1
-    schema = TABLES["kernels"].schema(NAMED)
-    words = pa.array(["collective"] * len(start), pa.string()).dictionary_encode()
-    known = {"start_ns": pa.array(start), "kernel_short": words}
-    named = [known.get(each.name, pa.nulls(len(start), each.type)) for each in schema]
     return RankGraph(
-        rank, np.r_[ROOT, np.full(count - 1, MEMBER)], starts, ends, np.r_[NO_STEP, step],
-        EventEdges(source, source + 1, kind), pa.Table.from_arrays(named, schema=schema),
-        rows, rows, np.minimum(rows, 0),
+        rank, np.r_[np.int8(ROOT), np.full(count, MEMBER, np.int8)], starts, ends,
+        EventEdges(rows[1:], np.maximum(np.r_[-1, rows] + 1, 0), kind),
+        pa.Table.from_arrays(named, schema=schema).select,
+        members["step"].fillna(NO_STEP).to_numpy(np.int64), rows, rows, np.minimum(rows + 1, 1),
     )  # fmt: skip

@@ -7,7 +7,7 @@ An event starts when the last event that it waits for has ended, `max (end of u 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Times = NDArray[Any]
 
 NONE: Final = -1
+_SLICE: Final = 1 << 16
 _NEVER: Final = -(1 << 62)
 """The lag of an edge that is left out: any other one of its event is later."""
 
@@ -69,13 +70,31 @@ class Graph:
         if (target[1:] < target[:-1]).any():
             rows = np.argsort(target, kind="stable")
             source, target, lag = source[rows], target[rows], lag[rows]
-        order = short(np.argsort(base if hint is None else hint, kind="stable"))
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        if hint is None or (place[source] >= place[target]).any():
-            order = short(order_of(len(duration), source, target))
         first = np.cumsum(np.bincount(target + 1, minlength=len(duration) + 1))
-        return cls(duration, base, short(source), lag, short(first), order)
+        return cls.by_target(duration, base, (short(source), short(first), lag), hint)
+
+    @classmethod
+    def by_target(
+        cls, duration: Times, base: Times, edges: tuple[Int, Int, Times], hint: Times | None
+    ) -> Graph:
+        """Return what `of` does of edges in the order of their targets: source, first, lag."""
+        source, first, lag = edges
+        order = short(np.argsort(base if hint is None else hint, kind="stable"))
+        found = cls(duration, base, source, lag, first, order)
+        if hint is None or not found._is_in_order():
+            order = short(order_of(len(duration), source, found.target))
+        return replace(found, order=order)
+
+    def _is_in_order(self) -> bool:
+        place = np.empty_like(self.order)
+        place[self.order] = np.arange(len(place), dtype=np.int32)
+        # Looked up for all edges at once, these would be as large as the graph.
+        for at in range(0, len(place), _SLICE):
+            first = self.first[at : at + _SLICE + 1]
+            targets = np.repeat(place[at : at + _SLICE], np.diff(first))
+            if (place[self.source[first[0] : first[-1]]] >= targets).any():
+                return False
+        return True
 
     @property
     def target(self) -> Int:
@@ -84,9 +103,8 @@ class Graph:
 
 
 class Replayed(NamedTuple):
-    """Starts and ends of the events, and the edge that each start rests on, or -1."""
+    """Ends of the events, and the edge that the start of each rests on, or -1."""
 
-    start: Times
     end: Times
     binding: Int
 
@@ -101,14 +119,17 @@ def replay(
     duration: Times | None = None,
     lag: Times | None = None,
     without: Bool | None = None,
+    *,
+    is_bound: bool = False,
 ) -> Replayed:
-    """Return when the events start and end.
+    """Return when the events end.
 
     Args:
         graph: the events.
         duration: instead of the graph's.
         lag: instead of the graph's.
         without: edges to leave out; an event that would have none left keeps its own.
+        is_bound: whether to say on which edges starts rest.
     """
     durations = graph.duration if duration is None else duration
     lags = graph.lag if lag is None else lag
@@ -116,32 +137,33 @@ def replay(
         lags = np.where(kept_edges(graph, without), lags, _NEVER)
     kind = np.result_type(durations, graph.base, lags)
     columns = (graph.order, graph.first, graph.source, lags, durations)
+    bound = short(np.full(len(graph.order) if is_bound else 0, NONE))
     # A recurrence, in which each start needs the ends before it: it has no form by columns.
     if kind == np.int64:
-        times = np.tile(graph.base, (3, 1))
-        if compiled(times, "replay", *columns, narrow=3):
-            return Replayed(*times)
-    order, first, sources, lags, durations, start = (c.tolist() for c in (*columns, graph.base))
-    end, binding = [0] * len(order), [NONE] * len(order)
+        ends = graph.base.astype(np.int64)
+        if compiled(ends, "replay", bound, *columns, narrow=4):
+            return Replayed(ends, bound)
+    order, first, sources, lags, durations, end = (c.tolist() for c in (*columns, graph.base))
+    binding = [NONE] * len(order)
     for event in order:
-        best, edge = start[event], NONE
+        best, edge = end[event], NONE
         for at in range(first[event], first[event + 1]):
             time = end[sources[at]] + lags[at]
             if edge == NONE or time > best:
                 best, edge = time, at
-        start[event], end[event], binding[event] = best, best + durations[event], edge
-    return Replayed(np.array(start, kind), np.array(end, kind), np.array(binding, np.int64))
+        end[event], binding[event] = best + durations[event], edge
+    return Replayed(np.array(end, kind), short(np.array(binding[: len(bound)], np.int64)))
 
 
-def way_back(before: Int, last: int) -> Int:
-    """Return the last event, the one before it, and so on; `before` of an event is -1 for none."""
-    found = np.full(len(before), last)
-    if not compiled(found, "way_back", before, narrow=1):
-        path, sources = [last][: len(before)], before.tolist()
-        while path and sources[path[-1]] >= 0:
-            path.append(sources[path[-1]])
-        found = np.array(path, np.int64)
-    return found[found >= 0]
+def way_back(binding: Int, graph: Graph, last: int) -> Int:
+    """Return the last event, the one that its start rests on, and so on."""
+    path = short(np.full(len(binding), last))
+    if not compiled(path, "way_back", binding, graph.source, narrow=3):
+        events = [last][: len(path)]
+        while events and (edge := int(binding[events[-1]])) >= 0:
+            events.append(int(graph.source[edge]))
+        path = np.array(events, np.int64)
+    return path[path >= 0]
 
 
 def kept_edges(graph: Graph, without: Bool) -> Bool:
@@ -191,12 +213,19 @@ class CircleError(UsageError):
         self.events = events
 
 
-def recorded_lags(start: Times, end: Times, source: Int, target: Int) -> Times:
+def recorded_lags(start: Times, end: Times, source: Int, first: Int) -> Times:
     """Return the lags with which the replay of the recording is the recording.
 
     The edge of an event whose source ended last carries the rest of the time to its start; the
-    others have none, but negative ones where their source ended later than that.
+    others have none, but negative ones where their source ended later than that. Edges are in order
+    of their targets, `first` is as in `Graph`.
     """
+    lag = np.empty(len(source), np.result_type(start, end))
+    if lag.dtype == np.int64 and compiled(
+        lag, "recorded_lags", first, source, start, end, narrow=2
+    ):
+        return lag
+    target = np.repeat(np.arange(len(start)), np.diff(first))
     ended = end[source]
     least = np.iinfo(np.int64).min if end.dtype.kind == "i" else -np.inf
     latest = np.full(len(start), least, end.dtype)
@@ -280,26 +309,32 @@ def replay_events(events: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
         msg = f"event {keys[keys.duplicated()][0]!r} comes twice"
         raise UsageError(msg)
     source, target = (_positions(keys, edges[name]) for name in ("before", "after"))
+    rows = np.argsort(target, kind="stable")
+    source, target = source[rows], target[rows]
     dur = _numbers(events["dur_ns"])
     has_start = "start_ns" in events
     start = _numbers(events["start_ns"]) if has_start else np.zeros(len(keys), dur.dtype)
     members = _members_of(events, start, dur, has_start=has_start)
     if "lag_ns" in edges:
-        lag = _numbers(edges["lag_ns"])
+        lag = _numbers(edges["lag_ns"])[rows]
     elif has_start:
-        lag = recorded_lags(start, start + dur, source, target)
+        first = np.cumsum(np.bincount(target + 1, minlength=len(keys) + 1))
+        lag = recorded_lags(start, start + dur, source, first)
     else:
         lag = np.zeros(len(source), dur.dtype)
     durations, base, joined, finish = with_instances(dur, start, (source, target, lag), members)
-    found = replay(Graph.of(durations, base, joined))
-    by = lookup(joined[0][np.argsort(joined[1], kind="stable")], found.binding[: len(keys)], NONE)
+    graph = Graph.of(durations, base, joined)
+    found = replay(graph, is_bound=True)
+    edge = found.binding[: len(keys)]
+    by = lookup(graph.source, edge, NONE)
+    starts = np.where(edge < 0, start, lookup(found.end, by, 0) + lookup(graph.lag, edge, 0))
     own = np.arange(len(finish))
     own[finish[: len(keys)]] = np.arange(len(keys))
     names = [None if at < 0 else keys[own[at]] for at in by.tolist()]
     return pd.DataFrame(
         {
             "event": keys,
-            "start_ns": found.start[: len(keys)],
+            "start_ns": starts,
             "end_ns": found.end[finish[: len(keys)]],
             "after": pd.Series(names, dtype=object),
         }

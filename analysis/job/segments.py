@@ -51,14 +51,12 @@ def segments_of(rank: RankGraph, timing: Timing | None = None) -> pd.DataFrame:
         `source`, a row of the members or `BEGIN`; `target`, a row of the members, or -1 for the end
         of `step`; `step` (`NO_STEP`: of what is in no step); `MODELS`, null where there is none.
     """
-    edges = rank.edges
-    order = np.argsort(edges.target, kind="stable")
-    source, target = edges.source[order], edges.target[order]
-    recorded = recorded_lags(rank.start, rank.end, source, target)
+    source, first, kind = rank.edges
+    recorded = recorded_lags(rank.start, rank.end, source, first)
     durations, lag = (rank.end - rank.start, recorded) if timing is None else timing
     base = np.zeros(len(durations), np.int64)
-    graph = Graph.of(durations, base, (source, target, lag), rank.start)
-    inferred = np.isin(edges.kind[order], INFERRED)
+    graph = Graph.by_target(durations, base, (source, first, lag), rank.start)
+    inferred = np.isin(kind, INFERRED)
     whole = _Walk(rank, graph).paths(lag, None)
     found = {
         "ns": whole,
@@ -84,9 +82,10 @@ class _Walk:
     """One pass over a rank's events, each with the longest path from every collective before."""
 
     def __init__(self, rank: RankGraph, graph: Graph) -> None:
-        self.member, self.step, self.graph = rank.member.tolist(), rank.step.tolist(), graph
+        step = rank.step
+        self.member, self.step, self.graph = rank.member.tolist(), step.tolist(), graph
         # Only events that nothing of their step follows can be its last.
-        same = (rank.step[graph.source] == rank.step[graph.target]) & (graph.lag >= 0)
+        same = (step[graph.source] == step[graph.target]) & (graph.lag >= 0)
         followed = np.zeros(len(rank.start), bool)
         followed[graph.source[same]] = True
         self.is_last = (~followed).tolist()

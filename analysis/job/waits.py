@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.costs.comm import bus_factor
 from pyprof2.analysis.job.collective_rows import POINT_TO_POINT
 
 if TYPE_CHECKING:
@@ -175,6 +174,8 @@ def least_rates(members: pd.DataFrame) -> pd.DataFrame:
 
 def _factors(rows: pd.DataFrame, found: pd.DataFrame) -> pd.Series:
     """Return the bytes on the busiest link for each byte of S; null where that is not known."""
+    from pyprof2.analysis.costs.comm import bus_factor
+
     kinds = found[["kind", "group_size"]].astype(object).drop_duplicates()
     table = {
         (kind, size): bus_factor(str(kind), int(size)) if pd.notna(size) else None

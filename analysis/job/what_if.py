@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.job.critical_path import stretches
+from pyprof2.analysis.job.critical_path import walk_back
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
 from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
@@ -24,6 +24,7 @@ from pyprof2.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
 
 
@@ -95,7 +96,7 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     collectives and other work are taken as true, and that is said. So it is where the gain rests on
     waits that only other ranks or steps show.
     """
-    graph, base, window = job.graph, int(job.recorded.last_end), job.window_ns
+    graph, base, window = job.graph, job.last_end, job.window_ns
     with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
@@ -139,24 +140,29 @@ def scatter(job: JobGraph, change: Scenario) -> int:
     old, new = job.graph.duration, change.duration
     moved = np.flatnonzero((old != new) & (new > 0))
     rank = job.rank[moved]
-    name = combine_keys(rank, job.step[moved], job.labels.of("kernel_short")[0][moved])
-    rows = pd.DataFrame({"old": old[moved], "new": new[moved]}, dtype=float)
-    (variance, due), (every, _) = (_relative_variance(rows, each) for each in (name, rank))
-    variance = variance.fillna(every).fillna(0.0) * due**2
+    name = combine_keys(rank, job.steps_of(moved), job.labels.codes("kernel_short", moved))
+    variance, due = _relative_variance(old[moved], new[moved], name)
+    if np.isnan(variance).any():
+        every, _ = _relative_variance(old[moved], new[moved], combine_keys(rank))
+        variance = np.nan_to_num(np.where(np.isnan(variance), every, variance))
+    variance *= due**2
     is_on_path = np.zeros(len(old), bool)
-    is_on_path[stretches(job, job.recorded)[0]] = True
+    event, what, _ = walk_back(job)
+    is_on_path[event[what.any(axis=1)]] = True
     return int(2 * math.sqrt(variance[is_on_path[moved]].sum()))
 
 
-def _relative_variance(rows: pd.DataFrame, name: Int) -> tuple[pd.Series, pd.Series]:
+def _relative_variance(old: Int, new: Int, name: Int) -> tuple[Floats, Floats]:
     """Return of each call the variance of those of its name, relative, and what it would take.
 
-    The variance of a single one is null.
+    The variance of a single one is NaN.
     """
-    sums = rows.groupby(name).transform("sum")
-    due = rows["new"] * (sums["old"] / sums["new"])
-    calls = ((rows["old"] / due - 1) ** 2).groupby(name)
-    return calls.transform("sum") / (calls.transform("size") - 1).replace(0, math.nan), due
+    sums, count = (np.bincount(name, values) for values in (old, new)), np.bincount(name)
+    due = new.astype(float) * np.divide(*sums)[name]
+    with np.errstate(invalid="ignore"):
+        squares = pd.Series((old / due - 1) ** 2).groupby(name).sum().to_numpy()
+    variance = squares / np.where(count > 1, count - 1, math.nan)
+    return variance[name], due
 
 
 def _doubted(job: JobGraph) -> Bool:
@@ -176,7 +182,7 @@ def step_gains(job: JobGraph, change: Scenario) -> pd.DataFrame:
     """
     graph, inferred = job.graph, _doubted(job)
     steps = np.unique(job.step[job.step > NO_STEP])
-    recorded = _lengths(job, steps, job.recorded.end)
+    recorded = _lengths(job, steps, job.end)
     gain = recorded - _lengths(job, steps, replay(graph, change.duration, change.lag).end)
     least = gain
     if inferred.any():
@@ -212,7 +218,7 @@ def _busiest(job: JobGraph, durations: Int) -> int:
     lane, graph = job.lane, job.graph
     sums = sum_at(lane, durations, int(lane.max(initial=-1)) + 1)
     early = np.flatnonzero(graph.lag < 0)
-    at = lane[graph.target[early]]
+    at = lane[np.searchsorted(graph.first, early, "right") - 1]
     same = (at >= 0) & (lane[graph.source[early]] == at)
     np.add.at(sums, at[same], graph.lag[early[same]])
     return int(sums.max(initial=0))
@@ -244,8 +250,9 @@ def scale(job: JobGraph, axis: str, pattern: str, factor: float) -> Scenario:
     if not chosen.any():
         msg = f"no kernel or copy has {axis} {pattern!r}"
         raise UsageError(msg)
-    duration = np.where(chosen, np.rint(job.graph.duration * factor), job.graph.duration)
-    return Scenario(f"{axis} {pattern} × {factor:g}", duration.astype(np.int64))
+    duration = job.graph.duration.copy()
+    duration[chosen] = np.rint(duration[chosen] * factor)
+    return Scenario(f"{axis} {pattern} × {factor:g}", duration)
 
 
 def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) -> Scenario:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.columns import combine_keys, narrow, short, values_of
+from pyprof2.columns import combinations, combine_keys, narrow, short, values_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.tables import MEMORY
 
@@ -26,6 +26,10 @@ BEGINS: Final = "begins"
 """The moment of table `memory_tags` at which the program said how much is allocated."""
 EVENTS_NEEDED: Final = tuple(name for name in MEMORY.names if name not in ("rank", "span"))
 """The columns of table `memory` that curves are made of."""
+HELD_NEEDED: Final = (
+    "device_type", "device", "address", "bytes", "allocated_bytes", "reserved_bytes",
+)  # fmt: skip
+"""Those of them that say how much is held."""
 _FOUND: Final = ["pid", "tid", "bytes"]
 """Those of them that say nothing more once blocks are found."""
 START: Final = -1
@@ -78,18 +82,22 @@ def find_blocks(change: Int, address: Int, thread: Int) -> Blocks:
     known = address >= 0
     size, where = np.abs(change), np.where(known, address, thread)
     free_of = np.full(len(change), -1)
-    _pair(change, combine_keys(size, where, known.astype(np.int64)), free_of)
+    _pair(change, combinations([size, where, known])[1], free_of)
     # Blocks that backward releases were allocated on another thread.
     rest = np.flatnonzero(~known & ~_is_paired(free_of))
     free_of[rest] = _rows(rest, _pair(change[rest], size[rest], np.full(len(rest), -1)))
     alloc = np.flatnonzero(change > 0)
     before = np.flatnonzero((change < 0) & ~_is_paired(free_of))
     by_size = bool((~known & (free_of >= 0)).any())
-    rows = np.flatnonzero(known)
+    return Blocks(alloc, free_of[alloc], before, by_size, _reused(change, address))
+
+
+def _reused(change: Int, address: Int) -> int:
+    """Return how often an address is allocated again without a release between."""
+    rows = np.flatnonzero(address >= 0)
     order = rows[np.argsort(address[rows], kind="stable")]
     same = address[order][1:] == address[order][:-1]
-    reused = int((same & (change[order][1:] > 0) & (change[order][:-1] > 0)).sum())
-    return Blocks(alloc, free_of[alloc], before, by_size, reused)
+    return int((same & (change[order][1:] > 0) & (change[order][:-1] > 0)).sum())
 
 
 def _pair(change: Int, key: Int, free_of: Int) -> Int:
@@ -280,6 +288,28 @@ def curves_of_rank(parts: Iterable[pa.Table], tags: pa.Table, rank: int) -> Iter
             base = None
         # The columns that blocks were found by are not kept twice.
         yield curve.but(base=base, events=events.drop_columns(_FOUND))
+
+
+def most_held(parts: Iterable[pa.Table]) -> int | None:
+    """Return the most memory that was held on any GPU of a rank; None: not recorded.
+
+    Args:
+        parts: of the rank's table `memory`, the columns `HELD_NEEDED`.
+    """
+    most = []
+    for (name, device), tables in _by_device(parts).items():
+        if name == "cpu":
+            continue
+        events = pa.concat_tables(tables)
+        base, _ = _base(events)
+        curve = MemoryCurve(0, name, device, events, base, LINELESS)
+        reserved = pc.max(events["reserved_bytes"]).as_py()
+        allocated = None if base is None else base + curve.over_base(curve.peak)
+        # Less than what is reserved says nothing new, so how it is known needs no look.
+        if allocated is not None and allocated > (reserved or 0):
+            reserved = reserved if _reused(curve.change, curve.addresses) else allocated
+        most += [] if reserved is None else [int(reserved)]
+    return max(most, default=None)
 
 
 def _by_device(parts: Iterable[pa.Table]) -> dict[tuple[str, int | None], list[pa.Table]]:

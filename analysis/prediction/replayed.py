@@ -7,12 +7,11 @@ was at work itself, for a host may have run ahead of the device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pyprof2.analysis.intervals import union_length
-from pyprof2.analysis.job.job_graph import host_gaps
 from pyprof2.analysis.job.rank_graph import (
     BLOCKED_NS,
     COPY,
@@ -23,10 +22,11 @@ from pyprof2.analysis.job.rank_graph import (
     ROOT,
 )
 from pyprof2.analysis.job.replay import Graph, replay
+from pyprof2.columns import first_rows
 
 if TYPE_CHECKING:
     from pyprof2.analysis.hardware.roofline import Floats
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.replay import Times
 
@@ -60,18 +60,16 @@ class StepGraph:
     @classmethod
     def of(cls, job: JobGraph, step: int | None) -> StepGraph:
         """Return a step of a graph of one rank; None: all that was recorded."""
-        own = (job.kind != ROOT) if step is None else (job.step == step)
+        own, earlier = _events_of(job, step)
         at = np.flatnonzero(own)
-        graph, edges, number = _only(job, at)
-        events, carrying = host_gaps(job)
-        gaps = np.flatnonzero(np.isin(number, carrying) & (graph.lag > 0))
-        earlier = (job.step > NO_STEP) & (job.step < (NO_STEP if step is None else step))
-        ended = job.recorded.end[earlier]
+        edges = _Edges.of(job, at)
+        graph, carried = edges.graph(job, own)
+        gaps = np.flatnonzero(carried & (graph.lag > 0))
+        ended = job.start[earlier] + job.graph.duration[earlier]
         begin = int(ended.max() if len(ended) else job.start[at].min(initial=_NEVER))
-        waiting = _waiting(job)[at]
-        kinds = job.kind[at]
-        host = int(edges[kinds == LAUNCH].sum() - waiting.sum())
-        host += int(np.maximum(job.graph.lag[carrying[own[events]]], 0).sum())
+        waiting, kinds = _waiting(job, own), job.kind[at]
+        host = int(graph.duration[1:][kinds == LAUNCH].sum() - waiting.sum())
+        host += int(np.maximum(edges.lag[edges.carrying], 0).sum())
         works = np.isin(kinds, (KERNEL, COPY))
         row = np.where(works, np.cumsum(works) - 1, -1)
         took = int(replay(graph).last_end) - begin
@@ -112,50 +110,92 @@ class StepGraph:
         return max(float(int(ends.max()) - self.begin), self.host_ns * gap_factor)
 
 
-def _only(job: JobGraph, at: Int) -> tuple[Graph, Int, Int]:
-    """Return the graph of some events, their durations, and which edge of the job each is, or -1.
+def _events_of(job: JobGraph, step: int | None) -> tuple[Bool, Bool]:
+    """Return which events are of a step, and which of an earlier one."""
+    if step is None:
+        return job.kind != ROOT, np.zeros(len(job.kind), bool)
+    found = (job.steps == step, (job.steps > NO_STEP) & (job.steps < step))
+    # Events without a row have the last one.
+    own, earlier = (np.append(rows, False)[job.labels.row] for rows in found)
+    return own, earlier
 
-    What they waited for outside of it has ended as recorded.
+
+class _Edges(NamedTuple):
+    """The edges to some events, in order of these.
+
+    Attributes:
+        at: the events.
+        source: of each edge.
+        target: of each edge its event's position in `at`.
+        lag: of each edge.
+        ended: since when each edge lets its event begin, as recorded.
+        carrying: the edges that starts of launches rest on.
     """
-    graph = job.graph
-    place = np.full(len(job.kind), -1)
-    place[at] = 1 + np.arange(len(at))
-    inside = (place[graph.source] > 0) & (place[graph.target] > 0)
-    outside = (place[graph.target] > 0) & ~inside
-    # An event without any edge begins as recorded.
-    allowed = np.where(job.recorded.binding[at] < 0, job.start[at], -_NEVER)
-    after = job.recorded.end[graph.source[outside]] + graph.lag[outside]
-    np.maximum.at(allowed, place[graph.target[outside]] - 1, after)
-    known = np.flatnonzero(allowed > -_NEVER)
-    source = np.r_[place[graph.source[inside]], np.zeros(len(known), np.int64)]
-    target = np.r_[place[graph.target[inside]], 1 + known]
-    lag = np.r_[graph.lag[inside], allowed[known]]
-    order = np.argsort(target, kind="stable")
-    number = np.r_[np.flatnonzero(inside), np.full(len(known), -1)][order]
-    duration = np.r_[0, graph.duration[at]]
-    zeros = np.zeros(len(duration), np.int64)
-    # The events of the job are in an order in which no edge goes back.
-    rank = np.empty(len(job.kind), np.int64)
-    rank[graph.order] = np.arange(len(rank))
-    hint = np.r_[-1, rank[at]]
-    return Graph.of(duration, zeros, (source, target, lag), hint), duration[1:], number
+
+    at: Int
+    source: Int
+    target: Int
+    lag: Int
+    ended: Int
+    carrying: Int
+
+    @classmethod
+    def of(cls, job: JobGraph, at: Int) -> _Edges:
+        """Return those to some events of a job of one rank."""
+        graph, count = job.graph, np.diff(job.graph.first)[at]
+        edge = np.arange(count.sum()) + np.repeat(graph.first[at] - np.cumsum(count) + count, count)
+        target, source, lag = (
+            np.repeat(np.arange(len(at)), count),
+            graph.source[edge],
+            graph.lag[edge],
+        )
+        ended = job.start[source] + graph.duration[source] + lag
+        rests = np.where(ended == job.start[at][target], target, -1)
+        binding = first_rows(rests, len(at))[job.kind[at] == LAUNCH]
+        return cls(at, source, target, lag, ended, binding[binding < len(edge)])
+
+    def graph(self, job: JobGraph, own: Bool) -> tuple[Graph, Bool]:
+        """Return the graph of the events alone, and which of its edges starts of launches rest on.
+
+        What they waited for outside of it has ended as recorded.
+        """
+        inside, start = own[self.source], job.start[self.at]
+        # An event without any edge begins as recorded.
+        allowed = np.full(len(self.at), -_NEVER)
+        np.maximum.at(allowed, self.target[~inside], self.ended[~inside])
+        has_edges = np.bincount(self.target, minlength=len(self.at)) > 0
+        allowed = np.where(has_edges, allowed, start)
+        known = np.flatnonzero(allowed > -_NEVER)
+        source = np.r_[1 + np.searchsorted(self.at, self.source[inside]), 0 * known]
+        target = np.r_[1 + self.target[inside], 1 + known]
+        lag = np.r_[self.lag[inside], allowed[known]]
+        order = np.argsort(target, kind="stable")
+        carries = np.zeros(len(inside), bool)
+        carries[self.carrying] = True
+        duration = np.r_[0, job.graph.duration[self.at]]
+        hint = np.r_[-_NEVER, start]
+        graph = Graph.of(duration, np.zeros_like(duration), (source, target, lag), hint)
+        return graph, np.r_[carries[inside], np.zeros(len(known), bool)][order]
 
 
-def _waiting(job: JobGraph) -> Int:
-    """Return of launches what they waited for the device, beyond a short time.
+def _waiting(job: JobGraph, own: Bool) -> Int:
+    """Return of launches what they waited for the device, beyond a short time; 0 for others.
 
     Copies did that return after the device had begun them, and launches that are far ahead of it.
     """
-    graph = job.graph
-    launched = job.edge_kind == LAUNCHED
-    source, target = graph.source[launched], graph.target[launched]
-    first = np.full(len(job.kind), _NEVER)
+    graph, at = job.graph, np.flatnonzero(own)
+    edges = np.flatnonzero(job.edge_kind == LAUNCHED)
+    edges = edges[own[graph.source[edges]]]
+    source = np.searchsorted(at, graph.source[edges])
+    target = np.searchsorted(graph.first, edges, "right") - 1
+    first = np.full(len(at), _NEVER)
     np.minimum.at(first, source, job.start[target])
-    copies = np.zeros(len(job.kind), bool)
+    copies = np.zeros(len(at), bool)
     copies[source[job.kind[target] == COPY]] = True
-    is_ahead = (first < _NEVER) & (first - job.end > _BEHIND_NS)
-    waits = (job.kind == LAUNCH) & ((copies & (first < job.end)) | is_ahead)
-    return np.where(waits, np.maximum(graph.duration - BLOCKED_NS, 0), 0)
+    end = job.start[at] + graph.duration[at]
+    is_ahead = (first < _NEVER) & (first - end > _BEHIND_NS)
+    waits = (job.kind[at] == LAUNCH) & ((copies & (first < end)) | is_ahead)
+    return np.where(waits, np.maximum(graph.duration[at] - BLOCKED_NS, 0), 0)
 
 
 def busy_ns(start: Int, time: Int, device: Int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyprof2.columns import combine_keys, values_of
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Collection, Iterator
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.intervals import Bool, Int
@@ -27,6 +27,7 @@ COLUMNS: Final = (
     "copy_kind", "launch_ns", "cost_op_id", "cost_call_id",
 )  # fmt: skip
 """The columns of kernels and copies that are read."""
+_OF_OPS: Final = ("step", "cost_op_id", "cost_call_id")
 _KIND_OF: Final = {
     "matmul": "linear", "conv": "linear", "attention": "linear", "softmax": "softmax",
     "norm": "norm", "reduce": "norm", "pool": "norm", "loss": "norm", "rnn": "norm",
@@ -46,6 +47,19 @@ _MOST: Final = 0.5
 """Shares of time: of graphs and sparse work, of dtypes that lack, of what is extrapolated."""
 
 
+class WorkTables(Protocol):
+    """Parts of the tables of a rank that are read."""
+
+    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """Return columns of a table."""
+
+    def rows(self, name: str, at: Int, columns: Collection[str]) -> pa.Table:
+        """Return columns of the rows at ascending positions, as they are stored."""
+
+    def is_as_stored(self, name: str) -> bool:
+        """Whether a table that is read is that of the store."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Kernels and copies in order of their start.
@@ -63,14 +77,24 @@ class Rows:
     is_unexplained: Bool
 
     @classmethod
-    def of(cls, read: Callable[[str, tuple[str, ...]], pa.Table], step: int | None) -> Rows:
+    def of(cls, tables: WorkTables, step: int | None) -> Rows:
         """Return those of a step of a rank, or all, of its tables `kernels` and `copies`."""
-        tables = [read(name, COLUMNS).select(COLUMNS) for name in ("kernels", "copies")]
-        both = pa.concat_tables(tables).unify_dictionaries()
-        if step is not None:
+        names = ("kernels", "copies")
+        if step is None:
+            found = [tables.read(name, COLUMNS) for name in names]
+        else:
             # An algorithm is known by all kernels of its op, in whatever step they are.
-            op, chosen = op_numbers(both), int_column(both, "step", -1) == step
-            both = both.filter(pa.array(chosen | np.isin(op, values_of(op[chosen & (op >= 0)]))))
+            keys = [tables.read(name, _OF_OPS).select(_OF_OPS) for name in names]
+            both = pa.concat_tables(keys)
+            op, own = op_numbers(both), int_column(both, "step", -1) == step
+            wanted = own | np.isin(op, values_of(op[own & (op >= 0)]))
+            found = [
+                tables.rows(name, np.flatnonzero(part), COLUMNS)
+                if tables.is_as_stored(name)
+                else tables.read(name, COLUMNS).filter(pa.array(part))
+                for name, part in zip(names, np.split(wanted, [keys[0].num_rows]), strict=True)
+            ]
+        both = pa.concat_tables(table.select(COLUMNS) for table in found).unify_dictionaries()
         order = np.lexsort((int_column(both, "kernel_id", 0), int_column(both, "start_ns", 0)))
         table = both.take(pa.array(order))
         op, ops = code_column(table, "op")

@@ -21,12 +21,10 @@ from pyprof2.analysis.summaries.compared_calls import (
     COMPUTE,
     COPIES,
     GROUP,
-    compared_calls,
-    numbered,
-    shared_categories,
+    CallSums,
 )
 from pyprof2.analysis.summaries.difference import TERMS, Leaves, difference, exact, jackknife
-from pyprof2.columns import combine_keys, groups_of, sum_at
+from pyprof2.columns import sum_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +39,6 @@ REPLACED: Final = "replaced"
 PRECISION: Final = "precision"
 OVERLAP: Final = "overlap"
 IDLE: Final = "idle: "
-_BLOCKS_MAX: Final = 50
 _ERRORS: Final = 2
 """Standard errors on either side of a value."""
 
@@ -51,35 +48,26 @@ class Side:
     """One run, as it is compared: its selected steps.
 
     Attributes:
-        calls: see `compared_calls.compared_calls`, with the columns to group by.
+        calls: the distinct ones, see `CallSums.sums`, with the columns to group by.
+        counts, sums_ns: how many there are of each by block of steps, and their time.
+        blocks: the block of each step.
         times: of its GPU activities: `op`, `signature`, `category`, `time_ns`.
         windows: of the selected steps: `rank`, `device`, `step`, `start_ns`, `end_ns`, `busy_ns`.
         idle: `step`, `cause`, `time_ns`.
     """
 
     calls: pd.DataFrame
+    counts: Int
+    sums_ns: Int
+    blocks: dict[int, int]
     times: pd.DataFrame
     windows: pd.DataFrame
     idle: pd.DataFrame
 
     @classmethod
-    def of(
-        cls, slices: pd.DataFrame, windows: pd.DataFrame, idle: pd.DataFrame, by: Sequence[str] = ()
-    ) -> Side:
-        """Add up GPU activities.
-
-        Args:
-            slices: of them, as `compared_calls.cut_at_windows` makes them.
-            windows: see the attribute.
-            idle: see the attribute.
-            by: further columns that separate groups of calls.
-        """
-        names = ["op", "signature", "category"]
-        texts = (pd.Categorical(slices[name]).codes.astype(np.int64) for name in names)
-        first, place = groups_of(combine_keys(*texts))
-        time_ns = sum_at(place, slices["time_ns"].to_numpy(np.int64), len(first))
-        times = slices[names].iloc[first].assign(time_ns=time_ns)
-        return cls(compared_calls(slices, by), times, windows, idle)
+    def of(cls, calls: CallSums, windows: pd.DataFrame, idle: pd.DataFrame) -> Side:
+        """Return the side of some calls; see the attributes for the others."""
+        return cls(*calls.sums(), calls.blocks, calls.times(), windows, idle)
 
 
 @dataclass(frozen=True)
@@ -115,33 +103,17 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
         by: further columns that separate groups of calls.
     """
     sides = (a, b)
-    calls = _beside_each_other([each.calls for each in sides])
+    times = [each.sums_ns.sum(axis=1) for each in sides]
+    own = [each.calls.assign(side=at, time_ns=times[at]) for at, each in enumerate(sides)]
+    calls = pd.concat(own, ignore_index=True)
     # Layers of both sides hold at least half of the time of either's layers.
-    time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0, observed=True)
+    time = calls.pivot_table("time_ns", "layer", "side", "sum", fill_value=0)
     time = time.reindex(columns=[0, 1], fill_value=0)
     common = time[(time > 0).all(axis=1)].sum()
     layers_match = all(2 * int(common[side]) >= int(time[side].sum()) for side in time.columns)
     calls = calls if layers_match else calls.assign(layer=None)
-    blocks = [_blocks(each) for each in sides]
-    groups = _Groups.of(calls, [*GROUP, *by], blocks)
-    steps = (_Steps.of(a, calls[calls["side"] == 0], blocks[0]),
-             _Steps.of(b, calls[calls["side"] == 1], blocks[1]))  # fmt: skip
-    return _compared(groups, steps, layers_match=layers_match)
-
-
-def _beside_each_other(calls: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the calls of both sides, with the number of their side."""
-    found: dict[str, Any] = {"side": np.repeat(np.arange(len(calls)), [*map(len, calls)])}
-    for name in map(str, calls[0]):
-        own = [each[name] for each in calls]
-        if pd.api.types.is_integer_dtype(own[0].dtype):
-            found[name] = pd.concat(own, ignore_index=True)
-            continue
-        both = shared_categories(own)
-        found[name] = pd.Categorical.from_codes(
-            np.concatenate([each.codes for each in both]), both[0].categories
-        )
-    return pd.DataFrame(found)
+    groups = _Groups.of(calls, [*GROUP, *by], sides)
+    return _compared(groups, (_Steps.of(a), _Steps.of(b)), layers_match=layers_match)
 
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:
@@ -187,13 +159,6 @@ def _with_interval(table: pd.DataFrame, values: list[Any], half: list[Any]) -> p
     return table.assign(lo_ns=pd.array(lo, "Float64"), hi_ns=pd.array(hi, "Float64"))
 
 
-def _blocks(side: Side) -> dict[int, int]:
-    """Return the block of each step: one step each, of many steps several."""
-    steps = sorted(side.windows["step"].unique().tolist())
-    count = min(_BLOCKS_MAX, len(steps))
-    return {step: at * count // len(steps) for at, step in enumerate(steps)}
-
-
 @dataclass(frozen=True)
 class _Groups:
     """Groups of calls: their counts and times by leaf and block of steps, and where they belong."""
@@ -207,26 +172,21 @@ class _Groups:
     term: dict[str, list[str]]
 
     @classmethod
-    def of(cls, calls: pd.DataFrame, columns: list[str], blocks: list[dict[int, int]]) -> _Groups:
-        """Return the groups of calls by these columns."""
+    def of(cls, calls: pd.DataFrame, columns: list[str], sides: Sequence[Side]) -> _Groups:
+        """Return the groups by these columns of the calls of both sides, one after another."""
         further = ("dims", "signature", "kernels")
         levels = [[*columns, *further[:count]] for count in range(len(further) + 1)]
-        group, dims, signature, leaf = (numbered(calls[name] for name in level) for level in levels)
+        group, dims, signature, leaf = (
+            calls.groupby(level, dropna=False).ngroup().to_numpy(np.int64) for level in levels
+        )
         first = np.unique(leaf, return_index=True)[1]
-
-        def by_block(name: str, side: int) -> Int:
-            own = (calls["side"] == side).to_numpy()
-            block = calls["step"][own].map(blocks[side]).to_numpy(np.int64)
-            sums = np.zeros((len(first), max(blocks[side].values(), default=0) + 1), np.int64)
-            np.add.at(sums, (leaf[own], block), calls[name].to_numpy(np.int64)[own])
-            return sums
-
+        leaves: list[Int] = np.split(leaf, [len(sides[0].calls)])
         first_of_signature = np.unique(signature, return_index=True)[1]
         counts, times = (
-            tuple(by_block(name, side) for side in (0, 1)) for name in ("count", "time_ns")
+            tuple(sum_at(own, each, len(first)) for own, each in zip(leaves, sums, strict=True))
+            for sums in ([a.counts for a in sides], [a.sums_ns for a in sides])
         )
         keys = calls.iloc[first_of_signature][[*columns, "signature"]].reset_index(drop=True)
-        keys = keys.astype(object)
         places = (signature[first], dims[first_of_signature], group[first_of_signature])
         found = cls(*places, counts, times, keys, term={})  # type: ignore[arg-type]
         found.term.update(found._terms())
@@ -273,8 +233,8 @@ class _Groups:
         """Return the sum of each term."""
         sums: dict[str, Any] = defaultdict(int)
         for part, values in parts.items():
-            for term, value in zip(self.term[part], values.tolist(), strict=True):
-                sums[term] += value
+            for term, value in zip(self.term[part], values, strict=True):
+                sums[term] = sums[term] + value
         return dict(sums)
 
     def details(self, parts: dict[str, Numbers]) -> pd.DataFrame:
@@ -308,8 +268,9 @@ class _Steps:
     idle: dict[str, Int]
 
     @classmethod
-    def of(cls, side: Side, calls: pd.DataFrame, blocks: dict[int, int]) -> _Steps:
+    def of(cls, side: Side) -> _Steps:
         """Return the sums by block of a side's windows, idle time and calls."""
+        blocks = side.blocks
 
         def summed(steps: pd.Series, values: pd.Series) -> Int:
             sums = np.zeros(max(blocks.values(), default=0) + 1, np.int64)
@@ -323,7 +284,7 @@ class _Steps:
             count=summed(windows["step"], pd.Series(1, windows.index)),
             window=summed(windows["step"], length),
             busy=summed(windows["step"], windows["busy_ns"]),
-            work=summed(calls["step"], calls["time_ns"]),
+            work=side.sums_ns.sum(axis=0),
             idle={
                 str(cause): summed(own["step"], own["time_ns"])
                 for cause, own in idle.groupby("cause", observed=True)
@@ -334,9 +295,9 @@ class _Steps:
         """Return the sums over the blocks: exact, or with these weights."""
 
         def total(values: Int) -> Any:
-            return Fraction(int(values.sum())) if weights is None else float(values @ weights)
+            return Fraction(int(values.sum())) if weights is None else values @ weights
 
-        steps = int(self.count.sum()) if weights is None else float(self.count @ weights)
+        steps = int(self.count.sum()) if weights is None else self.count @ weights
         idle = {cause: total(values) for cause, values in self.idle.items()}
         return _StepSums(steps, total(self.window), total(self.busy), total(self.work), idle)
 

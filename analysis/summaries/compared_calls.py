@@ -2,24 +2,26 @@
 
 A call is an op call with all its GPU activities; an activity without an op is a call of its own.
 Activities that reach over the window of a step are cut there, and count in both.
+
+There are few kinds of activities, as long as all that is said of one in words is the same, and few
+sets of them that make up a call: so numbers stand for both, and the words are looked at once.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from pyprof2.columns import combine_keys, groups_of, narrow
+from pyprof2.analysis.axes import OWNED, in_words
+from pyprof2.columns import combinations, combine_keys, lookup, narrow, sum_at
+from pyprof2.recording import TextCodes
 from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Int
 
@@ -29,7 +31,7 @@ COPIES: Final = "copies"
 CASTS: Final = "casts"
 GROUP: Final = ["kind", "layer", "op", "direction"]
 _PRODUCTS: Final = ("matmul", "conv", "attention")
-_COPY_CATEGORIES: Final = ("memcpy", "memset")
+_COPY_CATEGORIES: Final = {"memcpy", "memset"}
 TEXTS: Final = ("layer", "op", "direction", "signature", "kernel", "category", "copy_kind")
 _OF_TENSOR: Final = re.compile(rf"(?<=\]) (?:{'|'.join(DTYPE_BITS)})\b")
 _FLOATS: Final = re.compile(r"(?<=\]) (f64|f32|f16|bf16|f8\w*)\b")
@@ -39,134 +41,229 @@ _FLOAT_NUMBER: Final = re.compile(r", (?:5|6|7|15)(?=[,)])")
 """Number of a floating dtype, among arguments that are no tensors."""
 NEEDED: Final = ("rank", "device", "start_ns", "dur_ns", "op_id", "call_id", *TEXTS)
 """Columns of kernels and copies that are compared."""
+_BLOCKS_MAX: Final = 50
+
+Activities: TypeAlias = "Mapping[str, Any]"
+"""Columns `NEEDED` and more by name: whole numbers, -1 for null, or texts as a `TextColumn`."""
 
 
-def cut_at_windows(rows: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
-    """Return the parts of the rows inside of the windows, with `step` and `time_ns` of each.
+class _Kind(NamedTuple):
+    """All that is said of an activity in words.
 
-    Args:
-        rows: columns `rank`, `device`, `start_ns`, `dur_ns` and others.
-        windows: columns `rank`, `device`, `step`, `start_ns`, `end_ns`; those of a device do not
-            overlap.
+    Attributes:
+        place: its device, and its table: activities of a call stand in this order.
+        is_placed: whether it is of an op, whatever its name.
+        by: the texts of further columns.
     """
-    starts = rows["start_ns"].to_numpy(np.int64)
-    stops = starts + rows["dur_ns"].to_numpy(np.int64)
-    rank, device = (rows[name].to_numpy(np.int64) for name in ("rank", "device"))
-    parts: list[tuple[Int, ...]] = [] if len(windows) else [(np.zeros(0, np.int64),) * 4]
-    for (of_rank, of_device), own in windows.groupby(["rank", "device"]):
-        place = np.flatnonzero((rank == of_rank) & (device == of_device))
-        cut = _cut(starts[place], stops[place], own.sort_values("start_ns"))
-        parts.append((place[cut[0]], *cut[1:]))
-    row, step, start, time = (
-        np.concatenate(each) if len(parts) > 1 else each[0] for each in zip(*parts, strict=True)
-    )
-    rows = rows.drop(columns=["start_ns", "dur_ns"])
-    kept: pd.DataFrame = rows.iloc[row].reset_index(drop=True)
-    return kept.assign(step=narrow(step), start_ns=start, time_ns=narrow(time))
+
+    place: tuple[int, int]
+    is_placed: bool
+    layer: str | None
+    op: str | None
+    direction: str | None
+    signature: str | None
+    kernel: str | None
+    category: str | None
+    copy_kind: str | None
+    by: tuple[str | None, ...]
 
 
-def _cut(start: Int, stop: Int, windows: pd.DataFrame) -> tuple[Int, Int, Int, Int]:
-    """Return of each part its row, the step, where it begins, and how long it is."""
-    begin, end = (windows[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
-    first = np.searchsorted(end, start, "right")
-    # One without a length is in the window that begins with it.
-    last = np.where(
-        stop > start, np.searchsorted(begin, stop, "left"), np.searchsorted(begin, start, "right")
-    )
-    count = np.maximum(0, last - first)
-    row = np.repeat(np.arange(len(start)), count)
-    at = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + first[row]
-    begins = np.maximum(start[row], begin[at])
-    time = np.minimum(stop[row], end[at]) - begins
-    return row, windows["step"].to_numpy(np.int64)[at], begins, time
+class CallSums:
+    """The calls of one side, added up by block of steps, as their activities come in parts.
 
-
-def compared_calls(slices: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return one row for each distinct call and step: how many there are, and their time.
-
-    Args:
-        slices: of one side, as `cut_at_windows` makes them.
-        by: further columns that separate groups of calls, such as `source`.
-
-    Returns:
-        Columns `kind`, `layer`, `op`, `direction`, those of `by`, `dims` (of the signature what is
-        no dtype), `signature`, `kernels` (a text for the kernels that the call ran, whatever
-        their order), `step`, `count`, `time_ns`; texts are categories. Without an op, `op`
-        is the name of the kernel or the kind of the copy.
+    Attributes:
+        blocks: the block of each step: one step each, of many steps several.
+        work_ns: the time of activities in each window.
     """
-    call = _calls(slices)
-    order = np.argsort(call, kind="stable")
-    in_order = call[order]
-    first = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]][: len(call)])
-    calls = slices.iloc[order[first]].reset_index(drop=True)
-    op, kernel, copy_kind = shared_categories([calls["op"], calls["kernel"], calls["copy_kind"]])
-    has_op = op.codes >= 0
-    copied_or_run = np.where(copy_kind.codes < 0, kernel.codes, copy_kind.codes)
-    signature = pd.Categorical(calls["signature"])
-    found: dict[str, Any] = {
-        "kind": _kinds(slices, call),
-        "op": pd.Categorical.from_codes(np.where(has_op, op.codes, copied_or_run), op.categories),
-        "dims": by_text(calls["signature"], without_dtypes).array,
-        "signature": signature,
-        "kernels": _kernel_sets(pd.Categorical(slices["kernel"])[order], in_order, first),
-        "step": calls["step"].to_numpy(np.int64),
-    }
-    # A kernel of compiled code may have a line where its op is not known.
-    is_placed = has_op | (calls["op_id"].fillna(-1).to_numpy(np.int64) >= 0)
-    for column in ("layer", "direction", *by):
-        own = pd.Categorical(calls[column])
-        codes = np.where(is_placed, own.codes, -1)
-        found[column] = pd.Categorical.from_codes(codes, own.categories)
-    time_ns = slices["time_ns"].to_numpy(np.int64)[order]
-    sums = {
-        "count": np.ones(len(first), np.int64),
-        "time_ns": np.add.reduceat(time_ns, first) if len(first) else time_ns,
-    }
-    keys = [*GROUP, *by, "dims", "signature", "kernels", "step"]
-    group = numbered(found[key] for key in keys)
-    firsts = np.unique(group, return_index=True)[1]
-    summed = {key: found[key][firsts] for key in keys}
-    for name, values in sums.items():
-        summed[name] = np.zeros(len(firsts), np.int64)
-        np.add.at(summed[name], group, values)
-    return pd.DataFrame(summed)
 
+    def __init__(self, windows: pd.DataFrame, by: Sequence[str] = ()) -> None:
+        """Begin with no activity.
 
-def numbered(columns: Iterable[Any]) -> Int:
-    """Return a number for each row that is equal where all columns are, and sorts as they do.
+        Args:
+            windows: columns `rank`, `device`, `step`, `start_ns`, `end_ns`; those of a device do
+                not overlap.
+            by: further columns that separate groups of calls, such as `source`.
+        """
+        names = ("rank", "device", "step", "start_ns", "end_ns")
+        rank, device, step, begin, self._end = (windows[n].to_numpy(np.int64) for n in names)
+        order = np.argsort(begin, kind="stable")
+        self._begin, self._by = begin, tuple(by)
+        self._of_device: dict[tuple[int, int], Int] = {}
+        for key in sorted({*zip(rank.tolist(), device.tolist(), strict=True)}):
+            self._of_device[key] = order[(rank[order] == key[0]) & (device[order] == key[1])]
+        # Calls are of a rank and of a step.
+        self._group = combine_keys(rank, step)
+        steps = sorted(set(step.tolist()))
+        count = min(_BLOCKS_MAX, len(steps))
+        self.blocks = {each: at * count // len(steps) for at, each in enumerate(steps)}
+        self._block = np.array([self.blocks[each] for each in step.tolist()], np.int64)
+        self.work_ns = np.zeros(len(windows), np.int64)
+        self._kinds, self._sets = TextCodes(), TextCodes()
+        self._of_kind, self._activities = np.zeros((2, 0), np.int64), 0
+        self._found: list[tuple[Int, ...]] = [(self.work_ns[:0],) * 4]
 
-    Args:
-        columns: of whole numbers, or of texts, whose null comes last.
-    """
-    return combine_keys(*map(_sortable, columns))
+    def add(self, rows: Activities, table: int = 0) -> None:
+        """Take the next activities, in the order of their table; of a device in order of time.
 
+        Args:
+            rows: of one or several ranks.
+            table: the place of the table that they are from.
+        """
+        row, window, time = self._cut(rows)
+        self.work_ns += sum_at(window, time, len(self.work_ns))
+        kind = self._kinds_of(rows, table)[row]
+        count = len(self._kinds)
+        sums = np.stack([np.bincount(kind, minlength=count), sum_at(kind, time, count)])
+        sums[:, : self._of_kind.shape[1]] += self._of_kind
+        self._of_kind = sums
+        op, anew = (rows[name][row] for name in ("op_id", "call_id"))
+        # Each replay of a graph calls its ops anew.
+        alone = -1 - np.arange(self._activities, self._activities + len(row))
+        self._activities += len(row)
+        own = np.where(anew >= 0, 2 * anew + 1, np.where(op >= 0, 2 * op, alone))
+        key = own * (int(self._group.max(initial=0)) + 1) + self._group[window]
+        parts = key, kind, self._block[window], time
+        self._found.append(self._calls(parts, lambda kinds: kinds))
 
-def _sortable(column: Any) -> Int:
-    if pd.api.types.is_integer_dtype(column.dtype):
-        return np.asarray(column)
-    texts = pd.Categorical(column)
-    place = np.argsort(np.argsort(texts.categories.to_numpy(object)))
-    found: Int = narrow(np.append(place, len(place)))[texts.codes]
-    return found
+    def _cut(self, rows: Activities) -> tuple[Int, Int, Int]:
+        """Return the parts of rows inside of windows: of each its row, its window and its time."""
+        rank, device, start, length = (rows[n] for n in ("rank", "device", "start_ns", "dur_ns"))
+        stop, parts = start + length, []
+        for (of_rank, of_device), windows in self._of_device.items():
+            place = np.flatnonzero((rank == of_rank) & (device == of_device))
+            first, last = start[place], stop[place]
+            begin, end = self._begin[windows], self._end[windows]
+            since = np.searchsorted(end, first, "right")
+            until = np.searchsorted(begin, last, "left")
+            # One without a length is in the window that begins with it.
+            point = last <= first
+            until[point] = np.searchsorted(begin, first[point], "right")
+            count = np.maximum(0, until - since)
+            row = np.repeat(np.arange(len(place)), count)
+            at = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + since[row]
+            time = np.minimum(last[row], end[at]) - np.maximum(first[row], begin[at])
+            parts.append((place[row], windows[at], time))
+        found = [np.concatenate(each) for each in zip(*parts, strict=True)] or [stop[:0]] * 3
+        row, window, time = found
+        return row, window, rows["self_ns"][row] if "self_ns" in rows else time
 
+    def _kinds_of(self, rows: Activities, table: int) -> Int:
+        """Return a number for what is said of each row in words."""
+        names = (*TEXTS, *self._by)
+        shared = [f"shared_{name}" for name in names if name in OWNED and f"shared_{name}" in rows]
+        is_placed = rows["op_id"] >= 0
+        columns = [rows[name] for name in (*names, *shared)]
+        keys = [rows["device"], is_placed.astype(np.int64), *(code for code, _ in columns)]
+        first, place = combinations(keys)
+        texts = {
+            name: [words[code] if code >= 0 else None for code in codes[first].tolist()]
+            for name, (codes, words) in zip((*names, *shared), columns, strict=True)
+        }
+        for name in shared:  # a kernel that has several ops, layers or lines names all of them
+            one = name.removeprefix("shared_")
+            both = zip(texts[name], texts[one], strict=True)
+            texts[one] = [text if several is None else in_words(several) for several, text in both]
+        devices = ((device, table) for device in rows["device"][first].tolist())
+        own = is_placed[first].tolist()
+        by = zip(*(texts[name] for name in self._by), strict=True) if self._by else [()] * len(own)
+        kinds = zip(devices, own, *(texts[name] for name in TEXTS), by, strict=True)
+        numbers = [self._kinds[_Kind(*each)] for each in kinds]
+        return lookup(np.array(numbers, np.int64), place, -1)
 
-def shared_categories(columns: Sequence[pd.Series]) -> list[pd.Categorical]:
-    """Return texts as categories that all of the columns have, in order."""
-    own = [pd.Categorical(column) for column in columns]
-    texts = pd.Index(sorted({text for each in own for text in each.categories}), dtype=object)
-    places = [np.append(texts.get_indexer(each.categories), -1) for each in own]
-    return [
-        pd.Categorical.from_codes(place[each.codes], texts)
-        for place, each in zip(places, own, strict=True)
-    ]
+    def _calls(
+        self, parts: Sequence[Int], kinds: Callable[[list[int]], list[int]]
+    ) -> tuple[Int, ...]:
+        """Return of each call its key, the number of the set of its activities, block and time.
 
+        Args:
+            parts: the key of the call of each part, a number for what it is, its block and time.
+            kinds: gives the kinds of the activities in parts of these numbers.
+        """
+        key, part, block, time = parts
+        if (key[1:] < key[:-1]).any():
+            order = np.argsort(key, kind="stable")
+            key, part, block, time = (each[order] for each in parts)
+        first = np.flatnonzero(np.r_[True, key[1:] != key[:-1]][: len(key)])
+        length = np.diff(np.r_[first, len(key)])
+        code, used = part[first], int(part.max(initial=0)) + 1
+        for at in range(1, int(length.max(initial=0))):
+            longer = np.flatnonzero(length > at)
+            pair = combinations([code[longer], part[first[longer] + at]])[1]
+            # Numbers are not used twice, so that sets of different lengths stay apart.
+            code[longer] = used + pair
+            used += int(pair.max()) + 1
+        row_of_code, sets = np.zeros(used, np.int64), np.zeros(used, np.int64)
+        row_of_code[code] = np.arange(len(code))  # any of them: all are alike
+        for one in np.flatnonzero(np.bincount(code, minlength=used)).tolist():
+            begin, count = first[row_of_code[one]], length[row_of_code[one]]
+            sets[one] = self._sets[tuple(kinds(part[begin : begin + count].tolist()))]
+        sums = np.add.reduceat(time, first) if len(first) else time
+        return key[first], narrow(sets[code]), narrow(block[first]), narrow(sums)
 
-def by_text(texts: pd.Series, function: Callable[[str], Hashable]) -> pd.Series:
-    """Return what a function makes of texts, asked once for each; null stays null."""
-    own = pd.Categorical(texts)
-    made = pd.Categorical([function(text) for text in own.categories])
-    codes = np.append(made.codes, -1)[own.codes]
-    return pd.Series(pd.Categorical.from_codes(codes, made.categories), index=texts.index)
+    def sums(self) -> tuple[pd.DataFrame, Int, Int]:
+        """Return a row for each distinct call, how many there are by block, and their time.
+
+        The columns are `kind`, `layer`, `op`, `direction`, the further ones, `dims` (of the
+        signature what is no dtype), `signature`, and `kernels` (a text for the kernels that the
+        call ran, whatever their order). Without an op, `op` is the name of the kernel or the kind
+        of the copy.
+        """
+        key, sets, block, time = (np.concatenate(each) for each in zip(*self._found, strict=True))
+        # Some calls have activities in several parts of tables, or in both tables.
+        order = np.argsort(key, kind="stable")
+        same = np.flatnonzero(key[order[1:]] == key[order[:-1]])
+        again, known = np.zeros(len(key), bool), [*self._sets]
+        again[order[same]] = again[order[same + 1]] = True
+        merged = self._calls(
+            [each[again].astype(np.int64) for each in (key, sets, block, time)],
+            lambda parts: [kind for part in parts for kind in known[part]],
+        )
+        own = (each[~again] for each in (sets, block, time))
+        sets, block, time = (np.r_[a, b] for a, b in zip(merged[1:], own, strict=True))
+        kinds, groups = [*self._kinds], TextCodes()
+        of_set = [groups[self._words([kinds[kind] for kind in own])] for own in self._sets]
+        group = np.array(of_set, np.int64)[sets]
+        shape = len(groups), max(self.blocks.values(), default=0) + 1
+        counts, times = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        np.add.at(counts, (group, block), 1)
+        np.add.at(times, (group, block), time)
+        names, words = [*GROUP, *self._by, "dims", "signature", "kernels"], [*groups]
+        used = np.flatnonzero(counts.any(axis=1))
+        found = pd.DataFrame([words[at] for at in used.tolist()], columns=names, dtype=object)
+        return found, counts[used], times[used]
+
+    def _words(self, kinds: Sequence[_Kind]) -> tuple[Any, ...]:
+        """Return what there is to say of the call of some activities."""
+        first = min(kinds, key=lambda each: each.place)
+        categories = {each.category for each in kinds}
+        kind = (
+            COMMUNICATION if "comm" in categories
+            else COPIES if categories <= _COPY_CATEGORIES
+            else CASTS if any(
+                _CASTS.match(text) and len(set(_FLOATS.findall(text))) > 1
+                for text in {each.signature or "" for each in kinds}
+            )
+            else COMPUTE
+        )  # fmt: skip
+        op, signature = first.op, first.signature
+        if op is None:
+            op = first.kernel if first.copy_kind is None else first.copy_kind
+        placed = (first.layer, op, first.direction, *first.by)
+        if first.op is None and not first.is_placed:
+            placed = (None, op, None, *[None] * len(first.by))
+        dims = None if signature is None else without_dtypes(signature)
+        kernels = "\0".join((f"{len(kinds):09d}", *sorted(each.kernel or "" for each in kinds)))
+        return (kind, *placed, dims, signature, kernels)
+
+    def times(self) -> pd.DataFrame:
+        """Return the time of activities by `op`, `signature` and `category`."""
+        sums: dict[tuple[str | None, ...], int] = {}
+        for kind, count, time in zip(self._kinds, *self._of_kind.tolist(), strict=True):
+            key = kind.op, kind.signature, kind.category
+            if count:
+                sums[key] = sums.get(key, 0) + time
+        found = pd.DataFrame([*sums], columns=["op", "signature", "category"], dtype=object)
+        return found.assign(time_ns=np.array([*sums.values()], np.int64))
 
 
 def without_dtypes(signature: str) -> str:
@@ -183,7 +280,7 @@ def main_dtype(slices: pd.DataFrame) -> str | None:
     """
     own = products(slices)
     own = slices if own.empty else own
-    dtype = by_text(own["signature"], _first_float)
+    dtype = own["signature"].map(_first_float, na_action="ignore")
     times = own["time_ns"].groupby(dtype, observed=True).sum()
     return None if times.empty else str(times.idxmax())
 
@@ -195,73 +292,9 @@ def products(slices: pd.DataFrame) -> pd.DataFrame:
 
 def without_casts(slices: pd.DataFrame) -> pd.DataFrame:
     """Return the slices that no `copy_` or `to` ran, whether or not it changes a dtype."""
-    is_made = by_text(slices["signature"], lambda text: bool(_CASTS.match(text)))
-    return slices[is_made.ne(True)]  # noqa: FBT003
+    return slices[~slices["signature"].fillna("").str.contains(_CASTS)]
 
 
 def _first_float(signature: str) -> str | None:
     found = _FLOATS.search(signature)
     return found[1] if found else None
-
-
-def _is_cast(signature: str) -> bool:
-    return bool(_CASTS.match(signature)) and len(set(_FLOATS.findall(signature))) > 1
-
-
-def _calls(slices: pd.DataFrame) -> Int:
-    """Return a number for each call: of its op in its step, or of the activity alone."""
-    op, anew = (slices[name].fillna(-1).to_numpy(np.int64) for name in ("op_id", "call_id"))
-    # Each replay of a graph calls its ops anew.
-    of_op = np.where(op >= 0, 2 * op, -1 - np.arange(len(slices)))
-    own = np.where(anew >= 0, 2 * anew + 1, of_op)
-    others = combine_keys(*(slices[name].to_numpy(np.int64) for name in ("rank", "step")))
-    key = own * (int(others.max(initial=0)) + 1) + others
-    # Numbered as they come, which is nearly the order of time.
-    found: Int = pa.array(key).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return found
-
-
-def _kinds(slices: pd.DataFrame, call: Int) -> pd.Categorical:
-    """Return of each call whether it computes, communicates, casts, or only copies."""
-    count = int(call.max()) + 1 if len(call) else 0
-    size = np.bincount(call, minlength=count)
-    copies = np.bincount(call[slices["category"].isin(_COPY_CATEGORIES)], minlength=count)
-    communicates = np.bincount(call[slices["category"] == "comm"], minlength=count) > 0
-    cast = by_text(slices["signature"], _is_cast).eq(True).to_numpy()  # noqa: FBT003
-    casts = np.bincount(call[cast], minlength=count) > 0
-    conditions = [communicates, copies == size, casts]
-    code = np.select(conditions, [np.int8(at) for at in range(3)], np.int8(3))
-    return _categories(code, [COMMUNICATION, COPIES, CASTS, COMPUTE])
-
-
-def _categories(code: NDArray[Any], texts: list[str]) -> pd.Categorical:
-    found: pd.Categorical = pd.Categorical.from_codes(code, pd.Index(texts, dtype=object))
-    return found
-
-
-def _kernel_sets(kernels: pd.Categorical, call: Int, first: Int) -> pd.Categorical:
-    """Return a text for each call that is equal where the same kernels ran, in any order.
-
-    Args:
-        kernels: the kernel of each activity.
-        call: of each activity, sorted.
-        first: the place of each call's first activity.
-    """
-    texts = kernels.categories.to_numpy(object)
-    kernel = np.append(np.argsort(np.argsort(texts)) + 1, 0)[kernels.codes]
-    names = ["", *sorted(texts)]
-    kernel = kernel[np.lexsort((kernel, call))]
-    length = np.diff(np.r_[first, len(call)])
-    code = np.full(len(first), -1, np.int64)
-    used = 0
-    for at in range(int(length.max()) if len(length) else 0):
-        longer = np.flatnonzero(length > at)
-        pair = combine_keys(code[longer], kernel[first[longer] + at])
-        # Numbers are not used twice, so that sets of different lengths stay apart.
-        code[longer] = used + pair
-        used += int(pair.max()) + 1
-    one, place = groups_of(code)
-    runs = ((length[n], kernel[first[n] : first[n] + length[n]].tolist()) for n in one.tolist())
-    return _categories(
-        place, ["\0".join((f"{size:09d}", *(names[k] for k in own))) for size, own in runs]
-    )

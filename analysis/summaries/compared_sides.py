@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -9,29 +10,32 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.axes import OWNED, owners_in_words
-from pyprof2.analysis.intervals import time_within
+from pyprof2.analysis.axes import OWNED
 from pyprof2.analysis.summaries.compare import Side, compare_sides
-from pyprof2.analysis.summaries.compared_calls import NEEDED, cut_at_windows
+from pyprof2.analysis.summaries.compared_calls import NEEDED, CallSums
 from pyprof2.analysis.time.recordings import device_windows, recordings
-from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows, step_windows
-from pyprof2.columns import combine_keys, groups_of, narrow, values_of
+from pyprof2.analysis.time.step_windows import step_windows
+from pyprof2.columns import combinations, sum_at
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from fractions import Fraction
 
+    from pyprof2.analysis.summaries.compared_calls import Activities
+
 
 RANGES: Final = ("rank", "start_ns", "dur_ns", "name", "kind")
-STEPS: Final = ("rank", *OF_WINDOWS)
-IDLE: Final = ("step", "cause")
-"""The columns that idle time is summed along."""
+STEPS: Final = ("rank", "device", "step", "start_ns", "dur_ns", "idle_ns")
+IDLE: Final = ("step", "cause", "time_ns")
+WORK: Final = ("rank", "device", "start_ns", "dur_ns")
 TRACE: Final = ("rank", "start_ns", "end_ns")
+"""The columns that are needed of these tables."""
 WINDOW: Final = ["rank", "device", "step", "start_ns", "end_ns"]
 OUTSIDE_OPS: Final = "outside_ops"
 """The only cause in a recording of the CPU alone; less than 0 where threads work at once."""
-_NO_DEVICE: Final = -1
+_NONE: Final = -1
+"""Stands for null in whole numbers: a device without an ordinal, and no step."""
 
 
 Chosen: TypeAlias = "tuple[int, int] | None"
@@ -45,103 +49,92 @@ def activity_columns(names: Sequence[str], by: Sequence[str]) -> list[str]:
     return [name for name in names if name in wanted]
 
 
-def recorded_windows(rows: pd.DataFrame, trace: pa.Table) -> pd.DataFrame:
-    """Return what was recorded of each device: `rank`, `device`, `start_ns`, `end_ns`.
+def windows_of_steps(steps: pa.Table, chosen: Chosen) -> pd.DataFrame:
+    """Return the windows of the chosen steps of devices: `WINDOW`, and `busy_ns`.
 
     Args:
-        rows: of `activities`.
-        trace: columns `TRACE`.
+        steps: columns `STEPS`.
+        chosen: which steps.
     """
-    names = ("rank", "device", "start_ns", "dur_ns")
-    work = pa.table({name: rows[name].to_numpy(np.int64) for name in names})
+    # A rank that did nothing has no idle time.
+    known = steps.filter(pc.and_(pc.is_valid(steps["idle_ns"]), pc.is_valid(steps["step"])))
+    found = pd.DataFrame({name: int_column(known, name, _NONE) for name in STEPS})
+    length, idle = found.pop("dur_ns"), found.pop("idle_ns")
+    return _choose(found.assign(end_ns=found["start_ns"] + length, busy_ns=length - idle), chosen)
+
+
+def recorded_windows(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
+    """Return what was recorded of each device of a rank, as a step 0: `WINDOW`, and `busy_ns`.
+
+    Args:
+        tables: `kernels` and `copies`, columns `WORK`, and `trace`, columns `TRACE`.
+    """
     found = [
-        (rank, *window[:3])
-        for rank, own in recordings({"work": work, "trace": trace})
-        for window in device_windows(own["work"], own["work"].slice(0, 0), own["trace"])
+        (rank, _NONE if own.device is None else own.device, 0, *own[1:3], own.busy_ns)
+        for rank, each in recordings(tables)
+        for own in device_windows(each["kernels"], each["copies"], each["trace"])
     ]
-    return pd.DataFrame(found, columns=["rank", "device", "start_ns", "end_ns"])
+    return pd.DataFrame(found, columns=[*WINDOW, "busy_ns"])
+
+
+def idle_by_step(parts: Iterable[pa.Table]) -> pd.DataFrame:
+    """Return the idle time by step, -1 for none, and cause; parts have the columns `IDLE`."""
+    sums: Counter[tuple[int, str]] = Counter()
+    for part in parts:
+        step, (code, causes) = int_column(part, "step", _NONE), code_column(part, "cause")
+        first, place = combinations([step, code])
+        times = sum_at(place, int_column(part, "time_ns", 0), len(first))
+        for at, time in zip(first.tolist(), times.tolist(), strict=True):
+            sums[int(step[at]), causes[code[at]]] += time
+    rows = [(*key, time) for key, time in sums.items()]
+    return pd.DataFrame(rows, columns=list(IDLE)).astype({"step": "int64", "time_ns": "int64"})
 
 
 def device_side(
-    rows: pd.DataFrame,
-    tables: Mapping[str, pa.Table],
+    parts: Iterable[tuple[int, pa.Table]],
+    windows: pd.DataFrame,
     idle: pd.DataFrame,
-    chosen: Chosen,
     by: Sequence[str] = (),
 ) -> Side:
-    """Return the chosen steps of a recording with GPU work, or all of one without steps.
+    """Return windows of a recording with GPU work as a side.
 
     Args:
-        rows: of `activities`.
-        tables: `steps` and `trace` with the columns `STEPS` and `TRACE`.
-        idle: sums of the table `idle`: `step`, `cause`, `time_ns`.
-        chosen: which steps.
+        parts: of kernels and of copies, each a table by its number: `activity_columns`.
+        windows: of steps, or of all that was recorded.
+        idle: of these steps, see `idle_by_step`.
         by: what else calls are grouped by.
     """
-    of_device = combine_keys(*(rows[name].to_numpy(np.int64) for name in ("rank", "device")))
-    devices = rows[["rank", "device"]].iloc[groups_of(of_device)[0]].astype("int64")
-    found = {
-        rank: StepWindows.of(tables["steps"].filter(pc.equal(tables["steps"]["rank"], rank)))
-        for rank in devices["rank"].unique().tolist()
-    }
-    steps = _steps(found, devices, chosen)
-    if steps.empty and chosen is None:
-        steps = recorded_windows(rows, tables["trace"]).assign(step=0)[WINDOW].astype("int64")
-        idle = idle.assign(step=0)
-    slices = cut_at_windows(rows, steps)
-    del rows
-    # How long each device was busy in each window.
-    keys = [steps[name].to_numpy(np.int64) for name in ("rank", "device")]
-    own = combine_keys(*(np.r_[slices[n].to_numpy(np.int64), key] for n, key in zip(
-        ("rank", "device"), keys, strict=True)))  # fmt: skip
-    start, busy = slices["start_ns"].to_numpy(np.int64), np.zeros(len(steps), np.int64)
-    end = start + slices["time_ns"].to_numpy(np.int64)
-    begin, finish = (steps[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
-    of_slice, of_step = own[: len(slices)], own[len(slices) :]
-    for each in values_of(of_step).tolist():
-        at, here = of_slice == each, of_step == each
-        busy[here] = time_within(start[at], end[at], begin[here], finish[here])
-    return Side.of(slices, steps.assign(busy_ns=busy), idle.dropna(subset="step"), by)
+    calls = CallSums(windows, by)
+    for table, part in parts:
+        columns = {
+            field.name: code_column(part, field.name)
+            if pa.types.is_dictionary(field.type)
+            else int_column(part, field.name, _NONE)
+            for field in part.schema
+        }
+        calls.add(columns, table)
+    return Side.of(calls, windows, idle)
 
 
-def activities(tables: Iterable[pa.Table]) -> pd.DataFrame:
-    """Return kernels and copies, with `activity_columns`; -1 stands for no device, op or call."""
-    both = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
-    columns: dict[str, Any] = {}
-    for field in both.schema:
-        if pa.types.is_dictionary(field.type):
-            code, texts = code_column(both, field.name)
-            words = pd.Index(texts, dtype=object)
-            columns[field.name] = pd.Categorical.from_codes(narrow(code), words)
+def columns_of(rows: pd.DataFrame, by: Sequence[str] = ()) -> Activities:
+    """Return the columns of rows that are needed to compare calls, and `self_ns`."""
+    found: dict[str, Any] = {}
+    for name in activity_columns([*rows.columns], (*by, "self_ns")):
+        if pd.api.types.is_integer_dtype(rows[name].dtype):
+            found[name] = rows[name].fillna(_NONE).to_numpy(np.int64)
         else:
-            columns[field.name] = narrow(int_column(both, field.name, -1))
-        both = both.drop_columns(field.name)
-    return _in_words(pd.DataFrame(columns, copy=False))
-
-
-def _in_words(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in which kernels that have several ops, layers or lines name all of them."""
-    return rows.assign(**{n: owners_in_words(rows, n) for n in OWNED if f"shared_{n}" in rows})
-
-
-def _steps(found: Mapping[int, StepWindows], devices: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
-    """Return the windows of the chosen steps, for each device of each rank."""
-    parts = []
-    for rank in sorted(found):
-        own = devices[devices["rank"] == rank]
-        step, start, end = found[rank]
-        frame = pd.DataFrame({"rank": rank, "step": step, "start_ns": start, "end_ns": end})
-        frame = _choose(frame, chosen)
-        parts.append(frame.merge(own[["device"]].drop_duplicates(), how="cross"))
-    return pd.concat(parts, ignore_index=True)[WINDOW] if parts else pd.DataFrame(columns=WINDOW)
+            texts = pd.Categorical(rows[name])
+            found[name] = texts.codes, texts.categories.tolist()
+    return found
 
 
 def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
+    step = windows["step"]
     if chosen is not None:
-        return windows[windows["step"].between(*chosen)]
-    steps = windows["step"].to_numpy(np.int64)
-    rest: pd.DataFrame = windows[steps != (steps[0] if len(steps) else 0)]
-    return rest if len(rest) else windows
+        return windows[step.between(*chosen)].reset_index(drop=True)
+    later = step != step.groupby(windows["rank"]).transform("first")
+    has_later = later.groupby(windows["rank"]).transform("any")
+    return windows[later | ~has_later].reset_index(drop=True)
 
 
 def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen, by: Sequence[str] = ()) -> Side:
@@ -153,34 +146,28 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen, by: Sequence[
         chosen: which steps; without any, all from the first op to the end of the last is one.
         by: what else calls are grouped by.
     """
-    ranks = pd.DataFrame({"rank": rows["rank"].unique(), "device": _NO_DEVICE})
-    begins = pa.table({"rank": rows["rank"], "launch_ns": rows["start_ns"]})
-    begins = begins.append_column("start_ns", begins["launch_ns"])
-    begins = begins.append_column("dur_ns", pa.array(np.zeros(len(rows), np.int64)))
-    found = {}
-    for rank in ranks["rank"].tolist():
-        of_rank = [t.filter(pc.equal(t["rank"], rank)) for t in (ranges, begins)]
-        found[rank] = step_windows(of_rank[0], [of_rank[1]])
-    steps = _steps(found, ranks, chosen)
+    found = [pd.DataFrame(columns=WINDOW, dtype=np.int64)]
+    for rank, own in rows.groupby("rank"):
+        begins = pa.table({"launch_ns": own["start_ns"], "start_ns": own["start_ns"]})
+        begins = begins.append_column("dur_ns", pa.array(np.zeros(len(own), np.int64)))
+        step, start, end = step_windows(ranges.filter(pc.equal(ranges["rank"], rank)), [begins])
+        times = {"step": step, "start_ns": start, "end_ns": end}
+        found.append(pd.DataFrame({"rank": rank, "device": _NONE} | times))
+    steps = _choose(pd.concat(found, ignore_index=True), chosen)
     if steps.empty and chosen is None:
         ends = rows.assign(end_ns=rows["start_ns"] + rows["dur_ns"]).groupby("rank")
         whole = ends.agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max")).reset_index()
-        steps = whole.assign(device=_NO_DEVICE, step=0)[WINDOW]
+        steps = whole.assign(device=_NONE, step=0)[WINDOW]
     # The self time of a call is no interval: it counts where the call begins.
-    starts = _in_words(rows).assign(device=_NO_DEVICE, time_ns=rows["dur_ns"], dur_ns=0)
-    slices = cut_at_windows(starts.rename(columns={"time_ns": "self_ns"}), steps)
-    slices = slices.assign(time_ns=slices["self_ns"])
-    busy = slices.groupby(["rank", "step"])["time_ns"].sum()
-    of_window = [busy.get(key, 0) for key in zip(steps["rank"], steps["step"], strict=True)]
-    windows = steps.assign(busy_ns=np.array(of_window, np.int64))
+    calls = CallSums(steps, by)
+    calls.add(columns_of(rows.assign(device=_NONE, self_ns=rows["dur_ns"], dur_ns=0), by))
+    windows = steps.assign(busy_ns=calls.work_ns)
     rest = windows["end_ns"] - windows["start_ns"] - windows["busy_ns"]
     idle = pd.DataFrame({"step": windows["step"], "cause": OUTSIDE_OPS, "time_ns": rest})
-    return Side.of(slices, windows, idle, by)
+    return Side.of(calls, windows, idle)
 
 
 MOST_TERMS: Final = 3
-_NO_NUMBER: Final = -1
-"""Stands for a device that has no ordinal."""
 
 
 def step_difference(
@@ -205,15 +192,15 @@ def _side(rows: pd.DataFrame, idle: pd.DataFrame, step: pd.DataFrame) -> Side:
     rank, begin, length = (step[name].iloc[0] for name in ("rank", "start_ns", "dur_ns"))
     own = rows.loc[rows["rank"] == rank, list(NEEDED)]
     own, windows = (
-        frame.assign(device=frame["device"].fillna(_NO_NUMBER).astype("int64"))
-        for frame in (own, step)
+        frame.assign(device=frame["device"].fillna(_NONE).astype("int64")) for frame in (own, step)
     )
     ends = windows["start_ns"] + windows["dur_ns"]
     windows = windows.assign(end_ns=ends, busy_ns=windows["dur_ns"] - windows["idle_ns"])
     # By time: a number comes again where a rank has several recordings.
     inside = idle["start_ns"].between(begin, begin + length, inclusive="left")
-    slices = cut_at_windows(own, windows)
-    return Side.of(slices, windows, idle[inside & (idle["rank"] == rank)])
+    calls = CallSums(windows)
+    calls.add(columns_of(own))
+    return Side.of(calls, windows, idle[inside & (idle["rank"] == rank)])
 
 
 def largest_terms(terms: Mapping[str, Fraction]) -> list[tuple[str, Fraction]]:

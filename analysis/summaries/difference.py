@@ -37,7 +37,8 @@ class Leaves(NamedTuple):
         signature: of each leaf, a position in `dims` and `group`.
         dims: a number for the dims of each signature in its group.
         group: of each signature.
-        counts, times: of each leaf, for both sides: calls, and their summed time.
+        counts, times: of each leaf, for both sides: calls, and their summed time; of several
+            choices of steps at once a row each.
     """
 
     signature: Int
@@ -68,12 +69,12 @@ def exact(values: Int) -> Numbers:
     return np.array([Fraction(value) for value in values.tolist()] or [], object)
 
 
-def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
+def difference(leaves: Leaves, steps: tuple[Any, Any]) -> dict[str, Numbers]:
     """Return for each of `TERMS` its part of the difference per step, by signature.
 
     Args:
         leaves: counts and times of both sides.
-        steps: over how many steps each side's are summed up.
+        steps: over how many steps each side's are summed up, in each choice of steps.
     """
     a, b = (_side(leaves, side, steps[side]) for side in (0, 1))
     group, dims, of = leaves.group, leaves.dims, leaves.signature
@@ -102,7 +103,7 @@ def difference(leaves: Leaves, steps: tuple[int, int]) -> dict[str, Numbers]:
     }
 
 
-def _side(leaves: Leaves, side: int, steps: int) -> _Side:
+def _side(leaves: Leaves, side: int, steps: Any) -> _Side:
     count, time = leaves.counts[side], leaves.times[side]
     of, dims, group = leaves.signature, leaves.dims, leaves.group
     by_signature, time_by_signature = (sum_at(of, x, len(group)) for x in (count, time))
@@ -143,18 +144,17 @@ def jackknife(
     jackknife estimate of variance", 1981.
 
     Args:
-        values: what is estimated, from a weight of 0 or 1 for each block of either side.
+        values: a row for each that is estimated, from a weight of 0 or 1 for each block of either
+            side; a column for each choice of weights.
         blocks: how many blocks of steps there are on each side; None is returned for fewer than 3.
     """
     if min(blocks) < 3:
         return None
-    whole = [np.ones(count) for count in blocks]
     variance = 0.0
-    for side, (count, other) in enumerate(zip(blocks, reversed(whole), strict=True)):
-        found = [
-            values((other, without_one) if side else (without_one, other))
-            for without_one in 1 - np.eye(count)
-        ]
-        variance = variance + (count - 1) * np.var(np.array(found), axis=0)
+    for side, count in enumerate(blocks):
+        weights = [np.ones((each, count)) for each in blocks]
+        weights[side] = 1 - np.eye(count)
+        found = np.ascontiguousarray(values((weights[0], weights[1])).T)
+        variance = variance + (count - 1) * np.var(found, axis=0)
     error: NDArray[np.float64] = np.sqrt(variance)
     return error

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pyprof2.analysis.intervals import Int
+    from pyprof2.analysis.intervals import Bool, Int
 
 
 def recordings(tables: Mapping[str, pa.Table]) -> Iterator[tuple[int, dict[str, pa.Table]]]:
@@ -129,9 +129,9 @@ def device_windows(kernels: pa.Table, copies: pa.Table, trace: pa.Table) -> list
     both = pa.concat_tables([table.select(names) for table in (kernels, copies)])
     device, start = int_column(both, "device", NEVER), int_column(both, "start_ns", 0)
     end = start + np.maximum(0, int_column(both, "dur_ns", 0))
-    found = []
-    for each in values_of(device).tolist():
-        own = device == each
+    devices, found = values_of(device).tolist(), []
+    for each in devices:
+        own: Bool | slice = device == each if len(devices) > 1 else slice(None)
         first, last = window_with(start[own], end[own], recorded_window(trace))
         span = int(end[own].max() - start[own].min())
         busy = union_length(start[own], end[own])

@@ -132,8 +132,6 @@ def _name(given: Run | Path | str) -> str:
 
 def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
     from pyprof2.analysis.summaries import compared_sides
-    from pyprof2.analysis.summaries.idle_profile import ADDED, added_up
-    from pyprof2.columns import as_pandas
     from pyprof2.store.folder import read_table
     from pyprof2.tables import TABLES
 
@@ -141,15 +139,22 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
         ranges = read_table(run.path, "ranges", compared_sides.RANGES)
         side = compared_sides.cpu_side(run.rows(), ranges, chosen, extra)
     else:
-        rows = compared_sides.activities(
-            run.table(name, compared_sides.activity_columns(TABLES[name].names, extra))
-            for name in ("kernels", "copies")
+        ranks, names = run.tables_of(), ("kernels", "copies")
+        steps = read_table(run.path, "steps", compared_sides.STEPS)
+        windows = compared_sides.windows_of_steps(steps, chosen)
+        idle = compared_sides.idle_by_step(run.idle_parts(compared_sides.IDLE))
+        if windows.empty and chosen is None:
+            needed = dict.fromkeys(names, compared_sides.WORK) | {"trace": compared_sides.TRACE}
+            recorded = [compared_sides.recorded_windows(rank.several(needed)) for rank in ranks]
+            windows, idle = pd.concat(recorded, ignore_index=True), idle.assign(step=0)
+        columns = compared_sides.activity_columns(TABLES["kernels"].names, extra)
+        parts = (
+            (at, part)
+            for rank in ranks
+            for at, name in enumerate(names)
+            for part in rank.in_parts(name, columns)
         )
-        needed = {"steps": compared_sides.STEPS, "trace": compared_sides.TRACE}
-        tables = {name: read_table(run.path, name, columns) for name, columns in needed.items()}
-        parts = run.idle_parts((*compared_sides.IDLE, *ADDED))
-        idle = as_pandas(added_up(parts, compared_sides.IDLE))
-        side = compared_sides.device_side(rows, tables, idle, chosen, extra)
+        side = compared_sides.device_side(parts, windows, idle, extra)
     if side.windows.empty:
         refuse(f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is")
     return side
@@ -181,13 +186,13 @@ def _differences(runs: Sequence[Run], sides: Sequence[Side]) -> tuple[list[str],
 
 def _other_inputs(sides: Sequence[Side]) -> Iterator[str]:
     """Yield what else calls work on in most of the time: other shapes, or other dtypes."""
-    from pyprof2.analysis.summaries.compared_calls import by_text, products, without_dtypes
+    from pyprof2.analysis.summaries.compared_calls import products, without_dtypes
 
     # The casts of mixed precision may take longer than the rest, and have shapes of their own.
     slices, of = [products(side.times) for side in sides], " of products"
     if any(own.empty for own in slices):
         slices, of = [side.times for side in sides], ""
-    dims = [by_text(own["signature"], without_dtypes) for own in slices]
+    dims = [own["signature"].map(without_dtypes, na_action="ignore") for own in slices]
     shapes = _common_pct(slices, dims)
     if shapes < _COMMON_PCT:
         share = f"{shapes:.0f} % of the time{of}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pyprof2.analysis.hardware.devices import (
     DEVICES,
@@ -22,6 +21,7 @@ from pyprof2.analysis.hardware.devices import (
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.job_graph import job_graph
 from pyprof2.analysis.job.rank_graph import rank_graph
+from pyprof2.analysis.memory.curves import HELD_NEEDED, most_held
 from pyprof2.analysis.prediction.links import link_named
 from pyprof2.analysis.prediction.model import (
     GROUPS,
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.prediction.links import Link
     from pyprof2.analysis.prediction.model import Predicted, Work
     from pyprof2.analysis.prediction.parameters import Parameters
@@ -109,9 +108,6 @@ class RecordedRun(Protocol):
 
     def tables_of(self, rank: int | None = None) -> list[RankTables]:
         """Return the tables of one rank, or of each."""
-
-    def memory_by_device(self) -> MemoryProfile:
-        """Return the memory of all devices over time."""
 
 
 @dataclass(frozen=True)
@@ -205,24 +201,28 @@ class PredictedStep:
         Raises:
             UsageError: no device worked.
         """
-        worked = (e for e in self.run.tables_of() if e.read("kernels", ("kernel_id",)).num_rows)
+        worked = (each for each in self.run.tables_of() if each.parts("kernels").row_count)
         first = next(worked, None)
         if first is None:
             refuse(f"{self.run.path}: no device worked in it, so there is nothing to predict")
         return first
 
     @cached_property
-    def _places(self) -> pa.Table:
-        """Device and step of each kernel and copy of the rank."""
-        needed = dict.fromkeys(("kernels", "copies"), ("device", "step"))
-        return pa.concat_tables(self.tables.several(needed).values())
+    def _places(self) -> dict[str, set[int | None]]:
+        """Devices and steps of the kernels and copies of the rank."""
+        found: dict[str, set[int | None]] = {"device": set(), "step": set()}
+        for table in ("kernels", "copies"):
+            for part in self.tables.in_parts(table, (*found,)):
+                for name, known in found.items():
+                    known.update(part[name].unique().to_pylist())
+        return found
 
     @cached_property
     def source(self) -> Device | None:
         """The device that was recorded; None: not known, or of several kinds."""
         if self.run.device is not None:
             return named_device(self.run.device)
-        used = set(self._places["device"].unique().to_pylist())
+        used = self._places["device"]
         listed = [row for row in self.tables.devices() if row["device_type"] != "cpu"]
         worked = [row for row in listed if row["device"] in used] or listed
         found = [find_peaks(row) for row in worked]
@@ -232,8 +232,7 @@ class PredictedStep:
     @cached_property
     def _windows(self) -> list[TimedStep]:
         own = timed_steps(self.tables.read("steps", TimedStep._fields))
-        worked = set(self._places["step"].unique().to_pylist())
-        return [window for window in own if window.step in worked]
+        return [window for window in own if window.step in self._places["step"]]
 
     @cached_property
     def window(self) -> tuple[int | None, int]:
@@ -256,13 +255,13 @@ class PredictedStep:
     @cached_property
     def own(self) -> Rows:
         """The kernels and copies of the step."""
-        return Rows.of(self.tables.read, self.window[0])
+        return Rows.of(self.tables, self.window[0])
 
     def _graph_of(self, step: int | None) -> StepGraph:
         names = ("kernel_id", "instance_id", "wait_ns", "kind")
         none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in names})
         rank = self.tables.rank
-        graph = rank_graph(self.tables.read, none, rank, lambda time: time)
+        graph = rank_graph(self.tables.chunked, none, rank, lambda time: time)
         return StepGraph.of(job_graph([graph], {rank: none}), step)
 
     @cached_property
@@ -273,13 +272,7 @@ class PredictedStep:
     @cached_property
     def memory_bytes(self) -> int | None:
         """The most memory that was held on a device; None: not recorded."""
-        if not self.tables.read("memory", ("rank",)).num_rows:
-            return None
-        devices = self.run.memory_by_device().devices
-        own = devices[(devices["rank"] == self.tables.rank) & (devices["device_type"] != "cpu")]
-        names = ("peak_reserved_bytes", "peak_allocated_bytes")
-        known = [own[name].max() for name in names if own[name].notna().any()]
-        return int(max(known)) if known else None
+        return most_held(self.tables.in_parts("memory", HELD_NEEDED))
 
     @cached_property
     def batch(self) -> int | None:
@@ -567,7 +560,7 @@ class PredictedStep:
         `slowest_ns`: by number of ranks, how long the slowest of so many takes until each bucket is
         ready, since the one before it. None: fewer than ten steps with the same buckets.
         """
-        forward, sizes, times, rows = [], [], [], Rows.of(self.tables.read, None)
+        forward, sizes, times, rows = [], [], [], Rows.of(self.tables, None)
         for window in self._windows:
             step = PredictedStep(self.run, window.step, self.parameters)
             vars(step)["own"] = rows.only(int_column(rows.table, "step", -1) == window.step)

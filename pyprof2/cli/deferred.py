@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_NOT_NEEDED: Final = (
+    "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs", "pyarrow.dataset",
+)  # fmt: skip
+"""Arrow looks for these when it is imported, and can do without: clients of storage far away, which
+we reach by others, and folders of files as one table."""
 _SETTINGS: Final = {
     # Arrow's own allocator keeps tens of megabytes that were freed, and has new ones cleared one by
     # one; and Arrow itself takes memory from there whatever pool a program sets later.
@@ -73,8 +78,13 @@ def import_arrow(*, also_in_children: bool = False) -> None:
     from pyprof2.pipeline.allocation import give_memory_back
 
     give_memory_back()
-    with _stand_in("pyarrow.vendored.docscrape", NumpyDocString=lambda _: {"Parameters": ()}):
+    with (
+        _stand_in("pyarrow.vendored.docscrape", NumpyDocString=lambda _: {"Parameters": ()}),
+        _without(*_NOT_NEEDED),
+    ):
+        import pyarrow.acero
         import pyarrow.compute
+        import pyarrow.parquet
     if not is_first:  # an earlier command of this process may have deferred pandas
         pyarrow.table({}).to_pandas()
     for name in () if also_in_children else own:

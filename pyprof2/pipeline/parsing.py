@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import warnings
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +47,9 @@ from pyprof2.tables import COLLECTIVES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Executor, Future, ProcessPoolExecutor
+
+    from tqdm import tqdm
 
     from pyprof2.analysis.graphs.nodes import Templates
     from pyprof2.frames import Code
@@ -299,6 +302,8 @@ class _Workers:
     def __init__(self, jobs: int, executor: Executor | None = None) -> None:
         self._pool: ProcessPoolExecutor | None = None
         if executor is None and jobs > 1:
+            from concurrent.futures import ProcessPoolExecutor
+
             self._pool = ProcessPoolExecutor(jobs, initializer=give_memory_back)
         self._executor = self._pool if executor is None else executor
         self._started: list[Future[Any]] = []
@@ -332,29 +337,31 @@ class _FilesProgress:
     """A bar over the bytes of the files, shown once the work has taken a second."""
 
     def __init__(self, files: Sequence[Path], *, shown: bool) -> None:
-        from tqdm import tqdm
-
-        total = sum(file.stat().st_size for file in files)
-        self._bar = tqdm(
-            total=total, disable=None if shown else True, delay=1, unit="B", unit_scale=True,
-            desc="reading", leave=False,
-        )  # fmt: skip
+        self._bar: tqdm[Any] | None = None
         self._last = 0
+        if shown and sys.stderr is not None and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            total = sum(file.stat().st_size for file in files)
+            self._bar = tqdm(
+                total=total, delay=1, unit="B", unit_scale=True, desc="reading", leave=False
+            )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
     def callback(self, parallel: bool) -> Callable[[int], None] | None:  # noqa: FBT001
         """Return what readers call with their position; processes of their own cannot."""
-        return None if parallel else self._update
+        return None if parallel or self._bar is None else partial(self._update, self._bar)
 
-    def _update(self, position: int) -> None:
+    def _update(self, bar: tqdm[Any], position: int) -> None:
         if position < self._last:
             self._last = 0
-        self._bar.update(position - self._last)
+        bar.update(position - self._last)
         self._last = position
 
 

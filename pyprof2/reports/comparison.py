@@ -200,7 +200,7 @@ def _signed(row: dict[Any, Any], name: str) -> str:
 def comparison_sentence(compared: Compared) -> str:
     """Return one sentence: the work per step, the step, and the idle time that hid a change."""
     totals = compared.comparison.totals.set_index("metric")
-    has_device = not all(run.idle_windows.empty for run in (compared.a, compared.b))
+    has_device = not all(run.summary["no_gpu"] for run in (compared.a, compared.b))
     before, after = main_dtypes(compared.sides)
     lead = f"{before} -> {after}: " if before and after and before != after else ""
     work = f"{'GPU' if has_device else 'op'} work per step {_change(totals, 'busy')}"

@@ -67,6 +67,7 @@ def shorts(*values: int) -> NDArray[np.int32]:
 
 ZEROS: Final = ints(0, 0, 0)
 ONE: Final = (ints(0), ints(0))
+NONE: Final = shorts()
 REFUSED: Final = {
     "another length": ("nearest_later_end", (ZEROS, ZEROS, ints(0, 0))),
     "queries of another length": ("last_not_after", (ZEROS, ZEROS, ZEROS, ints(0), ZEROS.copy())),
@@ -81,23 +82,34 @@ REFUSED: Final = {
     "a parent that there is not": ("nearest_marked", (ints(-1, 3, 0), ints(-2, -2, -2))),
     "an event that there is not": (
         "replay",
-        (shorts(1), shorts(0, 1), shorts(0), *ONE, ZEROS.copy()),
+        (NONE, shorts(1), shorts(0, 1), shorts(0), *ONE, ints(0)),
     ),
     "edges that there are not": (
         "replay",
-        (shorts(0), shorts(0, 2), shorts(0), *ONE, ZEROS.copy()),
+        (NONE, shorts(0), shorts(0, 2), shorts(0), *ONE, ints(0)),
     ),
     "edges before the first": (
         "replay",
-        (shorts(0), shorts(-1, 1), shorts(0), *ONE, ZEROS.copy()),
+        (NONE, shorts(0), shorts(-1, 1), shorts(0), *ONE, ints(0)),
     ),
     "after an event that there is not": (
         "replay",
-        (shorts(0), shorts(0, 1), shorts(1), *ONE, ZEROS.copy()),
+        (NONE, shorts(0), shorts(0, 1), shorts(1), *ONE, ints(0)),
     ),
-    "no room for times": ("replay", (shorts(0), shorts(0, 1), shorts(0), *ONE, ints(0))),
-    "positions of 64 bits": ("replay", (ints(0), shorts(0, 1), shorts(0), *ONE, ZEROS.copy())),
-    "back from an event that there is not": ("way_back", (shorts(-1), ints(1, 0))),
+    "no room for times": ("replay", (NONE, shorts(0), shorts(0, 1), shorts(0), *ONE, ints())),
+    "no room for bindings": (
+        "replay",
+        (shorts(0, 0), shorts(0), shorts(0, 1), shorts(0), *ONE, ints(0)),
+    ),
+    "positions of 64 bits": ("replay", (NONE, ints(0), shorts(0, 1), shorts(0), *ONE, ints(0))),
+    "lags of edges that there are not": ("recorded_lags", (shorts(0, 2), shorts(0), *ONE, ints(0))),
+    "lags after an event that there is not": (
+        "recorded_lags",
+        (shorts(0, 1), shorts(1), *ONE, ints(0)),
+    ),
+    "no room for lags": ("recorded_lags", (shorts(0, 1), shorts(0), *ONE, ints())),
+    "back from an event that there is not": ("way_back", (shorts(-1), shorts(0), shorts(1, 0))),
+    "back by an edge that there is not": ("way_back", (shorts(1), shorts(0), shorts(0, 0))),
 }
 
 

@@ -142,6 +142,14 @@ def test_a_scanner_knows_texts_again(tmp_path: Path) -> None:
     assert difference(trace(tmp_path, events, kernel(1, 2, 3))) is None
 
 
+@pytest.mark.parametrize("name", ["ProfilerStep#{}", "a{:07}", "{:016}", "iteration_{}"])
+def test_names_that_only_their_numbers_tell_apart_are_found_as_soon_as_others(name: str) -> None:
+    # A text that takes too many probes to find is left to Python.
+    events = ", ".join("{" + OP.replace("aten::mm", name.format(n)) + "}" for n in range(20_000))
+
+    assert _scanned(events.encode()) == "compiled"
+
+
 def test_pure_python_reads_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = trace(tmp_path, op("aten::mm", 1, 2))
     monkeypatch.setenv("PYPROF2_PURE", "1")

@@ -117,6 +117,26 @@ def test_what_it_reads_is_what_was_written(tmp_path: Path) -> None:
     assert told == [[tuple(f.values()) for f in event["frames"]] for event in events]
 
 
+def _with_notes(count: int) -> bytes:
+    """Return a snapshot with so many notes behind its events, of some 7 bytes each."""
+    notes = [{"stage": "forward"} for _ in range(count)]
+    events = [alloc(at << 40, at, forward(1)) for at in range(1, 9)]
+    return pickle.dumps(snapshot([], flat(*events), external_annotations=notes), 4)
+
+
+def test_what_is_behind_the_events_is_short_or_left_to_the_reader_in_python(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "x.pickle"
+    short, long = _with_notes(100_000), _with_notes(200_000)
+    assert len(short) < 1 << 20 < len(long)
+
+    assert by_compiled(short, path) is not None
+    assert difference(short, path) is None
+    assert by_compiled(long, path) is None
+    assert by_python(long, path) is not None
+
+
 @pytest.mark.parametrize("content", left().values(), ids=left())
 def test_what_it_does_not_know_it_leaves_to_the_reader_in_python(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

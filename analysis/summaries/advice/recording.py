@@ -14,7 +14,7 @@ from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import RankFacts, codes, ends, int_values
 from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.analysis.time.gaps import NEVER
-from pyprof2.columns import combine_keys, values_of
+from pyprof2.columns import combinations, values_of
 from pyprof2.units import counted, format_time
 
 LONG_NS: Final = 1_000_000
@@ -85,7 +85,7 @@ def kernel_drift(facts: RankFacts) -> RuleFinding | None:
     """
     keys = ["device", "kernel", "grid", "block", "signature"]
     own = facts.rows("kernels", *keys, "dur_ns", where=~facts.comm("kernels"))
-    time, group = own["dur_ns"].to_numpy("int64"), combine_keys(*(codes(own[key]) for key in keys))
+    time, group = own["dur_ns"].to_numpy("int64"), combinations([codes(own[k]) for k in keys])[1]
     longest = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.maximum.at(longest, group, time)
     # None of whose calls is long has a long median: only those of the others are sorted.

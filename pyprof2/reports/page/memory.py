@@ -104,6 +104,6 @@ def shown_events(time: Int, values: Int) -> Int:
     first = np.flatnonzero(np.diff(stretch, prepend=-1))
     last = np.r_[first[1:], len(time)] - 1
     least = greatest_of_runs(-values, first)
-    # The first of equal ones, but the last of the greatest.
+    # Among equal ones the first counts, among the greatest the last.
     most = len(time) - 1 - greatest_of_runs(values[::-1], (len(time) - 1 - last)[::-1])
     return values_of(np.concatenate((first, last, least, most)))

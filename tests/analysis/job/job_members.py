@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.job.replay import replay
+
 if TYPE_CHECKING:
     from pyprof2.analysis.job.job_graph import JobGraph
 
@@ -62,4 +64,4 @@ def traces(count: int, **fields: Any) -> pd.DataFrame:
 
 def replay_error_ns(job: JobGraph) -> int:
     """Return how far any start of the replay is from the recording; 0, or the graph is wrong."""
-    return int(np.abs(job.recorded.start - job.start).max(initial=0))
+    return int(np.abs(replay(job.graph).end - job.end).max(initial=0))

@@ -89,7 +89,7 @@ def test_a_stream_waits_for_what_was_launched_before_the_event(tmp_path: Path) -
     kinds = graph.edge_kind
     (edge,) = (kinds == AWAITED).nonzero()[0].tolist()
 
-    starts = graph.recorded.start - graph.recorded.start.min()
+    starts = graph.start - graph.start.min()
     assert starts[graph.graph.source[edge]] == 10_000
     assert starts[graph.graph.target[edge]] == 159_000
     assert not (kinds == WAIT).any()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.job.clocks import Clock
 from pyprof2.analysis.job.critical_path import blame, critical_path
 from pyprof2.analysis.job.instances import Recordings, match_members
 from pyprof2.analysis.job.job_graph import INNER, JobGraph, job_graph
-from pyprof2.analysis.job.rank_graph import rank_graph
+from pyprof2.analysis.job.rank_graph import ROOT, rank_graph
 from pyprof2.analysis.job.waits import with_waits
 from pyprof2.analysis.job.what_if import (
     all_ideal,
@@ -46,7 +47,7 @@ def job() -> JobGraph:
     }
     of_rank = {r: f.astype({"kernel_id": "Int64"}) for r, f in of_rank.items()}
     graphs = [
-        rank_graph(lambda name, _: NOTHING[name], of_rank[r], r, lambda time: time)
+        rank_graph(lambda name, _: InMemory(NOTHING[name]), of_rank[r], r, lambda time: time)
         for r in range(3)
     ]
     for graph in graphs:
@@ -187,8 +188,10 @@ def test_every_real_recording_replays_to_itself(real_trace: Path) -> None:
     assert replay_error_ns(graph) == 0
     assert critical_path(graph)["ns"].sum() == graph.window_ns
     # A member of a matched collective ends where the ranks meet; its transfer follows.
-    alone = ~np.isin(np.arange(len(graph.end)), graph.graph.source[graph.edge_kind == INNER])
-    assert np.array_equal(graph.recorded.end[: len(graph.end)][alone], graph.end[alone])
+    end = np.concatenate([run.ranks._rank_graph(each.rank)[0].end for each in run.tables_of()])
+    alone = ~np.isin(np.arange(len(end)), graph.graph.source[graph.edge_kind == INNER])
+    alone &= graph.kind[: len(end)] != ROOT
+    assert np.array_equal(graph.end[: len(end)][alone], end[alone])
 
 
 def test_the_path_of_two_devices_jumps_between_them(shared_trace: Callable[[str], Path]) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries.compare import Comparison, Side, compare_sides
-from pyprof2.analysis.summaries.compared_calls import cut_at_windows, without_dtypes
+from pyprof2.analysis.summaries.compared_calls import CallSums, without_dtypes
+from pyprof2.analysis.summaries.compared_sides import columns_of
 
 STEP_NS = 1_000
 
@@ -55,7 +56,9 @@ def side(
     spent = pd.DataFrame(
         [(0, cause, ns) for cause, ns in idle.items() if ns], columns=["step", "cause", "time_ns"]
     )
-    return Side.of(cut_at_windows(frame, windows), windows.assign(busy_ns=busy), spent)
+    calls = CallSums(windows)
+    calls.add(columns_of(frame))
+    return Side.of(calls, windows.assign(busy_ns=busy), spent)
 
 
 def deltas(found: Comparison) -> dict[str, Fraction]:
@@ -292,7 +295,7 @@ def test_the_kernels_of_a_call_are_the_same_in_any_order() -> None:
 
 @given(runs)
 def test_the_time_of_a_side_is_that_of_its_rows(run: Side) -> None:
-    assert run.times["time_ns"].sum() == run.calls["time_ns"].sum()
+    assert run.times["time_ns"].sum() == run.sums_ns.sum()
     assert not run.times.duplicated(["op", "signature", "category"]).any()
 
 
@@ -314,3 +317,9 @@ def test_two_steps_have_no_interval() -> None:
     a = side([row(n, 0, 10, n) for n in range(2)], [100, 100])
 
     assert compare_sides(a, a).terms["lo_ns"].isna().all()
+
+
+def test_work_without_a_length_is_in_the_window_that_begins_with_it() -> None:
+    found = side([row(0, 0, 10, 0), row(1, 0, 0, 1), row(1, 10, 0, 2)], [1000, 10])
+
+    assert found.counts.sum(axis=0).tolist() == [1, 1]

@@ -13,12 +13,16 @@ import pytest
 import pyprof2
 from pyprof2.analysis.summaries.compared_calls import NEEDED
 from pyprof2.analysis.summaries.compared_sides import (
-    activities,
+    IDLE,
     activity_columns,
     device_side,
+    idle_by_step,
     largest_terms,
+    recorded_windows,
     step_difference,
+    windows_of_steps,
 )
+from pyprof2.store.folder import STORED
 from tests.builders import canonical
 
 if TYPE_CHECKING:
@@ -129,30 +133,128 @@ def test_terms_of_real_steps_add_up_to_the_difference(
         assert sum(terms.values()) == other["dur_ns"].item() - first["dur_ns"].item()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_device_is_busy_in_a_window_as_counted_ns_by_ns(seed: int) -> None:
-    draw = np.random.default_rng(seed)
+def test_windows_are_those_of_steps_of_devices_that_did_anything() -> None:
+    """Of the first rank the first step is left out; of the second one there is no other."""
+    names = ("rank", "device", "step", "start_ns", "dur_ns", "idle_ns")
     rows = [
-        row(int(draw.integers(300)), int(draw.integers(40)), n, device=int(draw.integers(2)))
-        for n in range(30)
-    ]
-    steps = [(device, number, 100 * number, 80) for number in range(3) for device in (0, 1)]
-    columns = zip(*((0, *each) for each in steps), strict=True)
-    names = ("rank", "device", "step", "start_ns", "dur_ns")
+        (0, 1, 4, 400, 90, 50), (0, 1, 5, 500, 80, 60), (0, None, 4, 400, 90, 90),
+        (0, None, 5, 500, 80, 0), (1, 0, 9, 900, 70, 1), (2, None, 5, 500, 80, None),
+    ]  # fmt: skip
+    steps = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+    found = windows_of_steps(steps, None)
+
+    assert found.to_numpy().tolist() == [
+        [0, 1, 5, 500, 580, 20], [0, -1, 5, 500, 580, 80], [1, 0, 9, 900, 970, 69],
+    ]  # fmt: skip
+    assert windows_of_steps(steps, (4, 4))["busy_ns"].tolist() == [40, 0]
+    assert windows_of_steps(steps, (6, 8)).empty
+
+
+def test_all_that_was_recorded_is_one_window_of_each_device() -> None:
+    rows = [row(100, 20, 0), row(110, 30, 1), row(90, 5, 2, device=None)]
     tables = {
-        "steps": pa.table(dict(zip(names, columns, strict=True))),
-        "trace": canonical("trace", {"start_ns": 0, "end_ns": 400}),
-    }
-    parts = [canonical("kernels", *rows[:20]), canonical("copies", *rows[20:])]
-    own = [part.select(activity_columns(part.column_names, ())) for part in parts]
-    idle = pd.DataFrame({"step": [], "cause": [], "time_ns": []})
+        "kernels": canonical("kernels", *rows), "copies": canonical("copies", row(300, 7, 3)),
+        "trace": canonical("trace", {"start_ns": 95, "end_ns": 250}),
+    }  # fmt: skip
 
-    side = device_side(activities(own), tables, idle, (1, 2))
+    found = recorded_windows(tables)[["device", "step", "start_ns", "end_ns", "busy_ns"]]
 
-    assert len(side.windows) == 4
-    for window in side.windows.to_dict("records"):
-        on = [each for each in rows if each["device"] == window["device"]]
-        spans = (range(each["start_ns"], each["start_ns"] + each["dur_ns"]) for each in on)
-        at = {ns for span in spans for ns in span}
-        wanted = sum(window["start_ns"] <= ns < window["end_ns"] for ns in at)
-        assert window["busy_ns"] == wanted
+    assert found.to_numpy().tolist() == [[-1, 0, 90, 250, 5], [0, 0, 95, 307, 47]]
+
+
+def test_idle_time_of_parts_is_added_up_by_step_and_cause() -> None:
+    gaps = [gap(100, 5, "sync"), gap(110, 7, "start"), gap(120, 9, "sync"), gap(200, 1, "start")]
+    gaps.append(gap(210, 3, "sync") | {"step": None})
+    schema = STORED["idle"].schema(IDLE)
+    parts = [pa.Table.from_pylist(gaps[at : at + 2], schema=schema) for at in (0, 2, 4)]
+
+    found = idle_by_step(parts)
+
+    rows = sorted(found.itertuples(index=False, name=None))
+    assert rows == [(-1, "sync", 3), (1, "start", 7), (1, "sync", 14), (2, "start", 1)]
+
+
+def _drawn(draw: np.random.Generator, count: int) -> list[dict[str, Any]]:
+    """Return activities in order of time: of few ops, whose kernels lie far apart."""
+    rows = []
+    for start in sorted(draw.integers(0, 320, count).tolist()):
+        op, call, dur, kernel, device = draw.integers([6, 9, 40, 3, 2]).tolist()
+        other = {"kernel": f"k{kernel}", "device": device, "call_id": call if call < 3 else None}
+        none = {} if op else {"op_id": None, "op": None, "call_id": None}
+        rows.append(row(start, dur, op) | other | none)
+    return rows
+
+
+def _counted(rows: list[dict[str, Any]], windows: pd.DataFrame) -> dict[Any, tuple[int, int]]:
+    """Return how many calls there are by step and kernels, and their time."""
+    calls: dict[Any, list[tuple[str, int]]] = {}
+    for window in windows.to_dict("records"):
+        for at, each in enumerate(rows):
+            begin = max(each["start_ns"], window["start_ns"])
+            time = min(each["start_ns"] + each["dur_ns"], window["end_ns"]) - begin
+            touches = time > 0 or (time == 0 and each["dur_ns"] == 0)
+            if each["device"] != window["device"] or not touches or begin == window["end_ns"]:
+                continue
+            own = ("op", each["op_id"]) if each["op_id"] is not None else ("alone", at)
+            own = own if each["call_id"] is None else ("call", each["call_id"])
+            calls.setdefault((own, window["step"]), []).append((each["kernel"], time))
+    found: dict[Any, tuple[int, int]] = {}
+    for (_, step), parts in calls.items():
+        key = step, tuple(sorted(kernel for kernel, _ in parts))
+        count, time = found.get(key, (0, 0))
+        found[key] = count + 1, time + sum(each for _, each in parts)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("size", [3, 100])
+def test_calls_are_as_counted_one_by_one_however_rows_come_in_parts(seed: int, size: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = {name: _drawn(draw, 20) for name in ("kernels", "copies")}
+    windows = pd.DataFrame(
+        [(0, device, step, 100 * step, 100 * step + 80) for step in range(3) for device in (0, 1)],
+        columns=["rank", "device", "step", "start_ns", "end_ns"],
+    ).assign(busy_ns=0)
+    parts = [
+        (at, canonical(name, *own[first : first + size]))
+        for at, (name, own) in enumerate(rows.items())
+        for first in range(0, len(own), size)
+    ]
+    own = [(at, part.select(activity_columns(part.column_names, ()))) for at, part in parts]
+
+    side = device_side(own, windows, pd.DataFrame({"step": [], "cause": [], "time_ns": []}))
+
+    found: dict[Any, tuple[int, int]] = {}
+    for call, counts, times in zip(side.calls["kernels"], side.counts, side.sums_ns, strict=True):
+        kernels = tuple(call.split("\0")[1:])
+        for step in np.flatnonzero(counts).tolist():
+            count, time = found.get((step, kernels), (0, 0))
+            found[step, kernels] = count + int(counts[step]), time + int(times[step])
+    assert found == _counted([*rows["kernels"], *rows["copies"]], windows)
+
+
+def test_a_call_is_of_the_kind_and_the_words_of_all_its_activities() -> None:
+    """A kernel comes before copies, wherever the parts of their tables are cut."""
+    kernels = [row(100, 9, 0, op=None, kernel="k"), row(150, 1, 1, kernel="q", category="comm")]
+    copies = [
+        row(90, 5, 0, op="aten::y", kernel="c", category="memcpy", copy_kind="h2d"),
+        row(110, 5, 2, op=None, kernel="d", category="memset", copy_kind="d2d") | {"op_id": None},
+        row(140, 5, 1, kernel="e", category="memcpy", copy_kind="h2d"),
+    ]
+    tables = [(1, canonical("copies", each)) for each in copies]
+    tables += [(0, canonical("kernels", each)) for each in kernels]
+    windows = pd.DataFrame(
+        {"rank": [0], "device": [0], "step": [1], "start_ns": [0], "end_ns": [900], "busy_ns": [0]}
+    )
+    parts = [(at, part.select(activity_columns(part.column_names, ()))) for at, part in tables]
+
+    calls = device_side(parts, windows, pd.DataFrame({"step": [], "cause": []})).calls
+
+    found = {own["op"]: own for own in calls.astype(object).to_dict("records")}
+    assert {op: (own["kind"], own["kernels"][10:].split("\0")) for op, own in found.items()} == {
+        "k": ("compute", ["c", "k"]), "aten::x": ("communication", ["e", "q"]),
+        "d2d": ("copies", ["d"]),
+    }  # fmt: skip
+    assert found["k"]["layer"] == "net"
+    assert found["d2d"]["layer"] is None
