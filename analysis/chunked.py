@@ -265,9 +265,7 @@ def frame_of_parts(
                 values.add(kept(name, known) if pa.types.is_integer(column.type) else known)
                 nulls.add(missing)
     found: dict[str, Any] = {}
-    order: Any = np.lexsort([held[name][0].whole() for name in by[::-1]]) if by else np.arange(0)
-    if (order[1:] > order[:-1]).all():
-        order = slice(None)
+    order: Any = np.lexsort([held[n][0].whole() for n in by[::-1]]) if by else slice(None)
     for name in names:
         column, missing = (each.whole() for each in held.pop(name))
         column, missing = column[order], missing[order if len(missing) else slice(None)]

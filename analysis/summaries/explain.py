@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyprof2.analysis.compiled.costs import FORMULA, SIZES_FROM
@@ -63,51 +62,17 @@ _OP: Final = (
     "library_source", "source_evidence", "direction", "recompute", "sequence_nr", "category",
 )  # fmt: skip
 _COUNTS: Final = ("flops", "bytes", "flops_lo", "flops_hi", "bytes_lo", "bytes_hi")
+_SHARED: Final = ("kernel_id", "kernel_short", "op", "dur_ns", "cost_role", "flops", "bytes")
+"""The columns that are shown of kernels that share an op's counts, by time if they work."""
 _SHARING: Final = (
-    "kernel_id", "kernel", "kernel_short", "op", "dur_ns", "cost_role", "flops", "bytes",
-    "category", "device_type", "compute_dtype", "op_time_ns", "tflops", "gbps", "intensity",
-    *JUDGED,
+    *_SHARED, "kernel", "category", "device_type", "compute_dtype", "op_time_ns", "tflops", "gbps",
+    "intensity", *JUDGED,
 )  # fmt: skip
-"""The columns that are shown of rows which share counts."""
+"""The columns that all that is said of such kernels rests on."""
 _REFERENCE: Final = re.compile(r"(kernel|op):(\d{1,18})")
 
 
 Facts: TypeAlias = "dict[str, Any]"
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """All that is known of one kernel or op.
-
-    Attributes:
-        reference: the row.
-        kernel: what the profiler says of it.
-        op: its op, and the ops around that.
-        link: how the op was found.
-        node: of a kernel of a replayed graph, the node that it is, and its op.
-        range: the user's own ranges around it.
-        pair: its forward op, or its backward nodes.
-        cost: the counts, and how they were made.
-        communication: of a collective, its bandwidth.
-        sharing: what each kernel of the op got of the counts.
-        tensor_core: the verdicts.
-        roof: what the roof is made of.
-        parts: of a kernel of compiled code, the nodes that it does the work of.
-    """
-
-    reference: str
-    kernel: Facts | None
-    op: Facts | None
-    link: Facts | None
-    node: Facts | None
-    range: Facts | None
-    pair: Facts | None
-    cost: Facts | None
-    communication: Facts | None
-    sharing: list[Facts] | None
-    tensor_core: list[Facts] | None
-    roof: Facts | None
-    parts: list[Facts] | None
 
 
 def parse_reference(text: str) -> Reference:
@@ -161,35 +126,44 @@ class Explainer:
         return shared, roof_of(judged, 0, judged.table.to_pylist())
 
 
-def explain(known: Explainer, reference: Reference) -> Explanation:
+def explain(known: Explainer, reference: Reference) -> Facts:
     """Return all that is known of a kernel, a copy or an op.
 
     Args:
         known: made for this reference, and perhaps for others.
         reference: the row.
+
+    Returns:
+        `reference`: the row; `kernel`: what the profiler says of it; `op`, and the ops around that;
+        `link`: how the op was found; `node`: of a kernel of a replayed graph, the node that it is,
+        and its op; `range`: the user's own ranges around it; `pair`: its forward op, or its
+        backward nodes; `cost`: the counts, and how they were made; `communication`: of a
+        collective, its bandwidth; `sharing`: what each kernel of the op got of the counts;
+        `tensor_core`: the verdicts; `roof`: what the roof is made of; `parts`: of a kernel of
+        compiled code, the nodes that it does the work of.
     """
-    rows, place = known.rows, known.rows.place(reference)
-    facts, op, owner = rows.row(place), place.op, rows.ops.owner(place.op)
+    rows, place = known.rows, known.rows.places[reference]
+    facts, op, owner = rows.activities.get(place), place.op, rows.ops.owner(place.op)
     shared, roof = known.judged(place)
     cost = _cost(rows, (op, owner), facts)
     has_counts = owner is not None or (facts is not None and facts["cost_call_id"] is not None)
     # The op's rates and roof are not those of a helper kernel.
     has_roof = has_counts and not (facts is not None and _is_helper(facts))
-    return Explanation(
-        reference=str(reference),
-        kernel=None if facts is None else _kernel(facts),
-        op=None if op is None else _op(rows, op),
-        link=None if facts is None else _link(rows, facts),
-        node=None if facts is None else _node(rows, facts),
-        range=_range(facts or rows.op(op or 0)),
-        pair=None if op is None else _pair(rows, op),
-        cost=cost,
-        communication=_communication(cost, shared),
-        sharing=_sharing(shared) if has_counts and shared else None,
-        tensor_core=_tensor_core(shared, facts),
-        parts=rows.parts(place) or None,
-        roof=roof if has_roof else None,
-    )
+    return {
+        "reference": str(reference),
+        "kernel": None if facts is None else _kernel(facts),
+        "op": None if op is None else _op(rows, op),
+        "link": None if facts is None else _link(rows, facts),
+        "node": None if facts is None else _node(rows, facts),
+        "range": _range(facts or rows.op(op or 0)),
+        "pair": None if op is None else _pair(rows, op),
+        "cost": cost,
+        "communication": _communication(cost, shared),
+        "sharing": [_picked(row, _SHARED) for row in shared] or None if has_counts else None,
+        "tensor_core": _tensor_core(shared, facts),
+        "roof": roof if has_roof else None,
+        "parts": rows.parts(place) or None,
+    }
 
 
 def _kernel(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +190,7 @@ def _link(rows: Explained, row: Mapping[str, Any]) -> dict[str, Any]:
         "meaning": LINK_MEANINGS.get(row["link"] or ""),
         "note": row["link_note"],
         "correlation_id": row["correlation_id"],
-        "launch": None if launch is None else _picked(rows.launch(launch), LAUNCH),
+        "launch": None if launch is None else _picked(rows.launches.row(launch), LAUNCH),
     }
 
 
@@ -230,7 +204,7 @@ _NODE: Final = (
 def _node(rows: Explained, row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what is known of the node of a graph that a kernel is."""
     node = row["graph_node"]
-    return None if node is None else _picked(rows.node(node), _NODE)
+    return None if node is None else _picked(rows.nodes.row(node), _NODE)
 
 
 def _is_helper(row: Mapping[str, Any]) -> bool:
@@ -298,12 +272,6 @@ def _communication(
     time = shared[0]["op_time_ns"] or 0
     found = bandwidth(cost["params"] or "", cost["bytes_read"], cost["bytes_written"], time)
     return None if found is None else found._asdict()
-
-
-def _sharing(shared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each kernel got of the op's counts, which go by time to those that work."""
-    names = ("kernel_id", "kernel_short", "op", "dur_ns", "cost_role", "flops", "bytes")
-    return [_picked(row, names) for row in shared]
 
 
 def _tensor_core(

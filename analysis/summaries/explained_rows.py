@@ -210,6 +210,8 @@ class Explained:
         ops: how all ops belong together.
         devices: the rows of table `devices`.
         has_gpu: whether devices did anything.
+        places: where references lead to.
+        nodes, launches: rows of the tables `graph_nodes` and `launches`.
     """
 
     def __init__(self, tables: Tables, references: Collection[Reference]) -> None:
@@ -226,8 +228,8 @@ class Explained:
         self.devices: list[dict[str, Any]] = tables.read("devices").to_pylist()
         self._gpu = {name: _Columns(tables, name) for name in _GPU}
         self.has_gpu = any(each.count for each in self._gpu.values())
-        self._places = {reference: self._find(reference) for reference in references}
-        self._kernel_ids = {place: self._kernel_id(place) for place in self._places.values()}
+        self.places = {reference: self._find(reference) for reference in references}
+        self._kernel_ids = {place: self._kernel_id(place) for place in self.places.values()}
         parts = tables.read("kernel_parts")
         wanted = pa.array(list(self._kernel_ids.values()), pa.int64())
         self._parts = parts.filter(pc.is_in(parts["kernel_id"], wanted))
@@ -243,26 +245,21 @@ class Explained:
         row = int(np.searchsorted(self.ops.calls, place.op or 0))
         return row if place.op in self.ops.calls[row : row + 1] else -1
 
-    def place(self, reference: Reference) -> RowPlace:
-        """Return where a reference leads to."""
-        return self._places[reference]
-
     def _read(self, tables: Tables) -> None:
-        places = set(self._places.values())
+        places = set(self.places.values())
         ops = {place.op for place in places if place.op is not None}
         owners = {owner for op in ops if (owner := self.ops.owner(op)) is not None}
+        self._shared = {place: self._sharing(place) for place in self._kernel_ids}
         at = {name: {p.row for p in places if p.table == name} for name in _GPU}
-        kernels = self._gpu["kernels"]
-        at["kernels"].update(*(kernels.where("cost_op_id", owner) for owner in owners))
-        calls = {kernels.at("cost_call_id", row) for row in at["kernels"]} - {None}
-        at["kernels"].update(*(kernels.where("cost_call_id", call) for call in calls))
+        for name, rows in self._shared.values():
+            at[name].update(rows)
         self._work = {name: _Some.of(tables, name, at[name], _WORK) for name in _GPU}
         forward = {each for op in ops if (each := self.ops.forward(op)) is not None}
         self._ops = _Some.of(tables, "ops", ops | owners | forward, _OF_OPS)
         nodes = set().union(*(_numbers(some.table, "graph_node") for some in self._work.values()))
-        self._nodes = _Some.of(tables, "graph_nodes", nodes, GRAPH_NODES.names)
+        self.nodes = _Some.of(tables, "graph_nodes", nodes, GRAPH_NODES.names)
         launches = set().union(*(_numbers(some.table, "launch_id") for some in self._work.values()))
-        self._launches = _Some.of(tables, "launches", launches, LAUNCH)
+        self.launches = _Some.of(tables, "launches", launches, LAUNCH)
         estimates = _numbers(self._ops.table, "estimate_id")
         self._estimates = _Some.of(tables, "estimates", estimates, ESTIMATE)
 
@@ -289,12 +286,9 @@ class Explained:
         found: list[dict[str, Any]] = rows.drop_columns(["rank", "span", "kernel_id"]).to_pylist()
         return found
 
-    def row(self, place: RowPlace) -> dict[str, Any] | None:
-        """Return the kernel or copy of a place; None for an op."""
-        return self._plain.get(place)
-
     @cached_property
-    def _plain(self) -> dict[RowPlace, dict[str, Any]]:
+    def activities(self) -> dict[RowPlace, dict[str, Any]]:
+        """The kernels and copies of places."""
         found: dict[RowPlace, dict[str, Any]] = {}
         for name, some in self._work.items():
             own = [place for place in self._kernel_ids if place.table == name]
@@ -303,7 +297,11 @@ class Explained:
 
     def sets(self) -> tuple[pa.Table, Int, dict[RowPlace, slice]]:
         """Return the rows that share counts, set by set, the set of each, and those of places."""
-        of = {place: self._sharing(place) for place in self._kernel_ids}
+        first = {"kernels": 0, "copies": len(self._work["kernels"].at)}
+        of = {
+            place: tuple((first[name] + np.searchsorted(self._work[name].at, rows)).tolist())
+            for place, (name, rows) in self._shared.items()
+        }
         sets = list(dict.fromkeys(of.values()))
         ends = np.cumsum([0, *map(len, sets)])
         slices = {own: slice(*ends[at : at + 2].tolist()) for at, own in enumerate(sets)}
@@ -312,27 +310,20 @@ class Explained:
         which = np.repeat(np.arange(len(sets)), np.diff(ends))
         return rows, which, {place: slices[own] for place, own in of.items()}
 
-    def _sharing(self, place: RowPlace) -> tuple[int, ...]:
-        """Return the rows that share the counts of a place, as numbers among all that are read.
+    def _sharing(self, place: RowPlace) -> tuple[str, list[int]]:
+        """Return the table and the rows of it that share the counts of a place.
 
         They are the kernels of an op's call in a replay, or of the op that accounts for the row; a
         row without either is alone, and so are copies.
         """
-        row, owner, kernels = self.row(place), self.ops.owner(place.op), self._gpu["kernels"]
-        before, own = 0, self._work["kernels"].at
-        if row is not None and row["cost_call_id"] is not None:
-            rows = kernels.where("cost_call_id", row["cost_call_id"])
-        elif owner is not None:
-            rows = kernels.where("cost_op_id", owner)
-        else:
-            rows = [] if row is None else [place.row]
-            if place.table == "copies":
-                before, own = len(own), self._work["copies"].at
-        return tuple((before + np.searchsorted(own, rows)).tolist())
-
-    def node(self, node: int) -> dict[str, Any]:
-        """Return what is known of a node of a graph."""
-        return self._nodes.row(node)
+        owner, kernels = self.ops.owner(place.op), self._gpu["kernels"]
+        if place.table is not None:
+            call = self._gpu[place.table].at("cost_call_id", place.row)
+            if call is not None:
+                return "kernels", kernels.where("cost_call_id", call)
+        if owner is not None:
+            return "kernels", kernels.where("cost_op_id", owner)
+        return place.table or "kernels", [place.row][: place.table is not None]
 
     def op(self, op: int) -> dict[str, Any]:
         """Return an op as it stands in its table."""
@@ -345,10 +336,6 @@ class Explained:
         number = pa.array([None if self.ops.signature(op) is None else 0], pa.int64())
         signatures = pa.table({"signature": pa.array([self.ops.signature(op)], pa.string())})
         return row.set_column(at, "signature_id", number), signatures
-
-    def launch(self, launch: int) -> dict[str, Any]:
-        """Return a launch."""
-        return self._launches.row(launch)
 
     def estimate(self, estimate: int | None) -> dict[str, Any]:
         """Return how the counts of an op came about; empty: that is not known."""

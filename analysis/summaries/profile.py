@@ -34,7 +34,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     key_name,
 )
 from pyprof2.analysis.summaries.sets import Sets, joined, picked
-from pyprof2.columns import as_pandas, combine_keys, distinct, sorted_distinct
+from pyprof2.columns import as_pandas, combine_keys, distinct, first_rows, sorted_distinct
 from pyprof2.errors import TableError, refuse
 from pyprof2.recording import TextCodes, code_column, int_column
 
@@ -267,8 +267,7 @@ class KeyGroups(NamedTuple):
         }
         group = combine_keys(*(codes for codes, _ in found.values()))
         count = int(group.max(initial=-1)) + 1
-        first = np.zeros(count, np.int64)
-        first[group[::-1]] = np.arange(len(group))[::-1]  # the first is written last
+        first = first_rows(group, count)
         keys = {
             name: pa.array(
                 [values[code] for code in codes[first].tolist()],

@@ -46,8 +46,6 @@ _OF_ACTIVITIES: Final = {
     **{f"shared_{name}": (f"shared_{name}",) for name in OWNED},
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
-_KEYS: Final = ("stack_id", "call_id", *(f"shared_{name}" for name in OWNED))
-"""Those of them that are columns of the tables themselves."""
 _OF_OPS: Final = (
     "op_id", "rank", "start_ns", "op", "is_written", "original_op", "link", "dur_ns", "self_ns",
     "flops", "bytes", "flops_lo", "bytes_lo", "category", "params", "compute_dtype",
@@ -147,11 +145,8 @@ def frame(parts: Iterable[pa.Table], wanted: Collection[str] = ALL, count: int =
         wanted: which of the columns `ALL`.
         count: how many there are, if that is known.
     """
-    names = [name for name in ALL if name in wanted]
-    by = ("rank", "kernel_id")
-    return frame_of_parts(
-        parts, names, lambda _, values: values, count, by=by, never_null=_NEVER_NULL
-    )
+    names, by = [name for name in ALL if name in wanted], ("rank", "kernel_id")
+    return frame_of_parts(parts, names, lambda _, v: v, count, by=by, never_null=_NEVER_NULL)
 
 
 def are_helpers(rows: pa.Table) -> Bool:
@@ -218,7 +213,7 @@ def op_rows(
     from pyprof2.analysis.hardware.verdict import examine_ops
 
     calls = examine_ops(op_calls(ops, signatures), devices, override).table
-    columns = {name: calls[name] for name in (*PROFILE_COLUMNS, *_KEYS) if name in wanted}
+    columns = {name: calls[name] for name in calls.column_names if name in wanted}
     columns |= _made(calls, wanted, beside or {})
     if "rate_ns" in wanted:
         columns["rate_ns"] = calls["op_time_ns"]

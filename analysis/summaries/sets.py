@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pyprof2.columns import distinct, sorted_distinct
+from pyprof2.columns import distinct, first_rows, sorted_distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,5 @@ def distinct_sets(owner: Int, member: Int) -> tuple[Sets, Int]:
         which[more] = used + inverse
         used += len(values)
     values, which = distinct(which)
-    one = np.zeros(len(values), np.int64)
-    one[which[::-1]] = np.arange(len(which))[::-1]  # the first is written last
     every = Sets(np.r_[begin, len(of)].astype(np.int64), members)
-    return picked(every, one), which
+    return picked(every, first_rows(which, len(values))), which

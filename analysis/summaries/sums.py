@@ -104,7 +104,7 @@ def sums_of_rank(
 
 def combination_count(read: Read, keys: Iterable[str], most: int) -> int:
     """Return how many combinations of keys the rows have, or, of more than `most`, some number."""
-    codes = _Codes(keys)
+    codes = _Codes(name for name in keys if name != "rank")
     found = _Combinations(len(codes.known), most)
     for part in _with_sets(read)(list(codes.known)):
         found.add(list(codes.of(part).values()))
@@ -116,9 +116,11 @@ def combination_count(read: Read, keys: Iterable[str], most: int) -> int:
     return found.count
 
 
-def with_steps_apart(read: Read, apart: Collection[int], others: set[int]) -> Read:
-    """Give rows whose steps are one, but for those of `apart`; `others` gets their numbers."""
-    stay = pa.array([*apart], pa.int64())
+def with_steps_apart(
+    rank: int, apart: Mapping[int, Collection[int]], others: set[tuple[int, int]], read: Read
+) -> Read:
+    """Give rows of a rank whose steps are one but for those of `apart`; `others` gets the rest."""
+    stay = pa.array(apart.get(rank, ()), pa.int64())
 
     def found(
         columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
@@ -128,7 +130,7 @@ def with_steps_apart(read: Read, apart: Collection[int], others: set[int]) -> Re
             if "step" in columns:
                 step, at = part["step"], part.column_names.index("step")
                 is_other = pc.and_(pc.invert(pc.is_in(step, stay)), step.is_valid())
-                others.update(step.filter(is_other).unique().to_pylist())
+                others.update((rank, each) for each in step.filter(is_other).unique().to_pylist())
                 rows = part.set_column(at, "step", pc.if_else(is_other, _OTHER, step))
             yield rows
 

@@ -149,4 +149,4 @@ class RunFindings(RunTime):
             wanted = [parse_reference(reference) for _, reference in own]
             known = Explainer(of_rank[rank], wanted, self._tables.device)
             for reference in wanted:
-                yield {"rank": rank} | vars(explain(known, reference))
+                yield {"rank": rank} | explain(known, reference)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -88,11 +88,8 @@ class RunProfile(OfTables):
         stored = None if means else self._stored_along({*keys, *columns_of(selection)})
         if stored is not None:
             return stored.select(**selection)
-        parts = [
-            _sums_of(*each, [*keys, *ALWAYS], _reader(*each, keys), selection, means)
-            for each in self._tables.counted
-        ]
-        return Sums.together(parts)
+        every, counted = [*keys, *ALWAYS], self._tables.counted
+        return Sums.together([_sums_of(*each, every, selection, means) for each in counted])
 
     def sums_apart(
         self, keys: Sequence[str], apart: Mapping[int, Collection[int]], most: int
@@ -110,19 +107,16 @@ class RunProfile(OfTables):
         from pyprof2.analysis.summaries.sums import combination_count, with_steps_apart
 
         counted, count = self._tables.counted, 0
-        for rank, totals in counted:
-            if count <= most:
-                own = [name for name in keys if name != "rank"]
-                count += combination_count(_reader(rank, totals, keys), own, most - count)
+        for each in counted:
+            count += combination_count(_reader(*each, keys), keys, most - count)
         if count <= most:
             return self.sums(keys), 0
-        parts, others = [], 0
-        for rank, totals in counted:
-            of_rank: set[int] = set()
-            read = with_steps_apart(_reader(rank, totals, keys), apart.get(rank.rank, ()), of_rank)
-            parts.append(_sums_of(rank, totals, keys, read))
-            others += len(of_rank)
-        return Sums.together(parts), others
+        others: set[tuple[int, int]] = set()
+        parts = [
+            _sums_of(*each, keys, changed=partial(with_steps_apart, each[0].rank, apart, others))
+            for each in counted
+        ]
+        return Sums.together(parts), len(others)
 
     def rows(self, columns: Collection[str] | None = None) -> pd.DataFrame:
         """Return the rows of axis `kernel`: GPU activities, or op calls where there are none.
@@ -135,7 +129,6 @@ class RunProfile(OfTables):
 
         counted = self._tables.counted
         needed = {*(rows.ALL if columns is None else columns), "rank", "kernel_id"}
-        names = ("kernels", "copies")
         if any(totals.has_gpu for _, totals in counted):
             needed.discard("rate_ns")
         parts = (
@@ -143,7 +136,7 @@ class RunProfile(OfTables):
             for rank, totals in counted
             for part in _reader(rank, totals, needed)([*needed])
         )
-        count = sum(rank.parts(name).row_count for rank, _ in counted for name in names)
+        count = sum(r.parts(name).row_count for r, _ in counted for name in ("kernels", "copies"))
         return rows.frame(parts, needed if columns is None else needed & {*columns}, count)
 
     def with_calls(
@@ -279,14 +272,16 @@ def _reader(rank: RankTables, totals: Totals, keys: Collection[str]) -> Read:
     """Return what gives the rows of a rank in parts, with some of their columns."""
     from pyprof2.analysis.summaries import rows
 
-    beside = _beside(rank, keys)
+    beside = {name: rank.read(*of) for name, of in rows.BESIDE.items() if name in keys}
 
     def read(
         columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
     ) -> Iterator[pa.Table]:
         if totals.has_gpu:
             return rows.activity_parts(rank.in_parts, columns, beside, keep)
-        return iter([_op_rows(rank, columns, beside)])
+        ops = rank.read("ops", rows.op_columns(columns))
+        texts = rank.read("signatures", ["signature"])
+        return iter([rows.op_rows(ops, texts, rank.devices(), rank.device, columns, beside)])
 
     return read
 
@@ -295,9 +290,9 @@ def _sums_of(
     rank: RankTables,
     totals: Totals,
     keys: Collection[str],
-    read: Read,
     selection: Mapping[str, Any] | None = None,
     means: Sequence[str] = (),
+    changed: Callable[[Read], Read] = lambda read: read,
 ) -> Sums:
     """Return the rows of a rank added up."""
     from pyprof2.analysis.summaries.sums import sums_of_rank
@@ -306,20 +301,5 @@ def _sums_of(
     # The C library gives freed blocks back to the system, which clears each page before it
     # gives it anew, unless a larger one was freed before: a fifth of the time for all parts.
     np.empty(_LARGEST_BLOCK, np.uint8)
+    read = changed(_reader(rank, totals, keys))
     return sums_of_rank(read, keys, rank.rank, op_count=op_count, selection=selection, means=means)
-
-
-def _op_rows(rank: RankTables, wanted: Collection[str], beside: Mapping[str, pa.Table]) -> pa.Table:
-    """Return columns of the ops of a rank."""
-    from pyprof2.analysis.summaries import rows
-
-    ops = rank.read("ops", rows.op_columns(wanted))
-    texts = rank.read("signatures", ["signature"])
-    return rows.op_rows(ops, texts, rank.devices(), rank.device, wanted, beside)
-
-
-def _beside(rank: RankTables, wanted: Collection[str]) -> dict[str, pa.Table]:
-    """Return the tables that some columns of rows need, see `rows.BESIDE`."""
-    from pyprof2.analysis.summaries.rows import BESIDE
-
-    return {name: rank.read(*BESIDE[name]) for name in BESIDE if name in wanted}

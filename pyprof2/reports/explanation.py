@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import units
@@ -130,6 +131,7 @@ def _moved(kernel: Facts) -> str:
     )
 
 
+@lru_cache(maxsize=1 << 12)  # most that is said of one row is said of others too
 def _wrap(label: str, words: str, width: int) -> list[str]:
     """Return a paragraph beside its label; blanks at its start indent all of it."""
     shift = " " * (len(words) - len(words.lstrip()))

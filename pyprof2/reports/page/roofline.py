@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.summaries.profile import frame as frame_of
 from pyprof2.analysis.summaries.profile_columns import NONE
+from pyprof2.columns import combinations, first_rows
 from pyprof2.reports.explanation import explanation_lines
 from pyprof2.reports.page.values import cut, table
 
@@ -58,7 +59,6 @@ def _peaks(device: Device) -> Iterator[dict[str, Any]]:
 def _signatures(run: Run) -> dict[str, Any]:
     """Return the sums of the signatures, the first with `explain` of their longest kernel."""
     rows = run.rows({"rank", "signature", "kernel_id", "dur_ns", "bound"})
-    rows = rows[rows["signature"].notna()].reset_index(drop=True)
     sums = frame_of(run.sums(("rank", "signature")).summarize(["rank", "signature"]))
     sums = sums[sums["signature"] != NONE].head(MOST_DOTS).reset_index(drop=True)
     names = [
@@ -94,10 +94,17 @@ def notes_of(roofline: Mapping[str, Any]) -> Iterator[str]:
 
 def _longest(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the longest row of each rank and signature; of helpers one only if all help."""
-    group = rows.groupby(["rank", "signature"], observed=True, sort=False).ngroup().to_numpy()
-    order = np.lexsort((-rows["dur_ns"].to_numpy(), rows["bound"].isna(), group))
-    first = order[np.flatnonzero(np.diff(group[order], prepend=-1))]
-    return rows.iloc[first].astype({"signature": "str"}).set_index(["rank", "signature"])
+    code: Any = rows["signature"].cat.codes.to_numpy()
+    works = rows["bound"].notna().to_numpy()
+    seen, group = combinations([rows["rank"].to_numpy(), code])
+    is_worked, most = np.zeros(len(seen), bool), np.zeros(len(seen), np.int64)
+    is_worked[group[works]] = True
+    length = np.where(works | ~is_worked[group], rows["dur_ns"].to_numpy(), -1)
+    np.maximum.at(most, group, length)
+    first = first_rows(np.where(length == most[group], group, -1), len(seen))
+    # Those without a signature were one of these, too.
+    found: pd.DataFrame = rows.iloc[first[code[seen] >= 0]].astype({"signature": "str"})
+    return found.set_index(["rank", "signature"])
 
 
 def _explained(run: Run, asked: pd.DataFrame) -> dict[int, str]:

@@ -14,7 +14,9 @@ from pyprof2.analysis.summaries.cube import KEYS, cube
 from pyprof2.api.run import load, parse
 from pyprof2.errors import StoreError
 from pyprof2.reports.page.document import ReportQuery, packed_document
+from pyprof2.reports.page.roofline import roofline_of
 from tests.kineto_events import launched, load_events, op, step
+from tests.reports.page.reader import rows_of
 from tests.training_trace import training_trace
 
 if TYPE_CHECKING:
@@ -86,6 +88,36 @@ def test_steps_that_are_one_from_the_start_make_the_same_cube(tmp_path: Path, mo
             assert one.tolist() == other.tolist()
     assert found.op_calls.tolist() == wanted.op_calls.tolist()
     assert len(found.helpers) > 0
+
+
+def test_a_dot_is_of_the_first_longest_kernel_that_works(tmp_path: Path) -> None:
+    times = [(3, 9), (5, 1), (5, 8), (2, 2)]
+    run = load_events(
+        tmp_path,
+        *(
+            event
+            for number, (time, of_helper) in enumerate(times)
+            for begin in (100 * number,)
+            for event in (
+                op("aten::mm", begin, 9, dims=[[4, 8], [8, 16]], types=["float", "float"]),
+                launched(begin + 1, 4 * number + 1, at=begin + 20, dur=time, name="volta_sgemm_nn"),
+                launched(begin + 2, 4 * number + 2, at=begin + 30, dur=of_helper, name=HELPER),
+                op("my::op", begin + 50, 9, dims=[[4]], types=["float"]),
+                launched(begin + 51, 4 * number + 3, at=begin + 60, dur=9 - time, name="mine"),
+                op("nothing", begin + 80, 5),
+                launched(begin + 81, 4 * number + 4, at=begin + 85, dur=10, name="other"),
+            )
+        ),
+        deviceProperties=[{"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7}],
+    )  # fmt: skip
+    kernels = run.kernels.set_index("kernel_id")
+
+    dots = rows_of(roofline_of(run)["signatures"])
+
+    assert kernels["bound"].notna().sum() == len(times)
+    assert {row["signature"]: row["kernel_id"] for row in dots} == {
+        "aten::mm([4,8] f32, [8,16] f32)": 4, "my::op([4] f32)": 14,
+    }  # fmt: skip
 
 
 def test_what_is_explained_are_the_rows_of_the_store(stores: tuple[Path, Path]) -> None:
