@@ -232,15 +232,15 @@ def groups_of(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return new[order], place[code]
 
 
-def first_of_each(keys: Sequence[NDArray[np.int64]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def first_of_each(keys: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the first row of each group of equal keys, as they come, and each row's group."""
     rows = len(keys[0])
     code, size = np.zeros(rows, np.int64), 1
     for column in keys:
-        values, least = column, np.int64(column.min() if rows else 0)
-        count = int(column.max()) - int(least) + 1 if rows else 1
+        least, most = (int(column.min()), int(column.max())) if rows else (0, 0)
+        values, count = column.astype(np.int64, copy=False), most - least + 1
         if size * count > _MOST:
-            code, size, values, least, count = _dense(code), rows, _dense(column), np.int64(0), rows
+            code, size, values, least, count = _dense(code), rows, _dense(column), 0, rows
         code, size = code * count + (values - least), size * count
     code = _dense(code)
     latest = np.maximum.accumulate(code)
