@@ -207,7 +207,8 @@ def _host_ns(facts: RankFacts, removed: Sequence[Any]) -> int:
     off_start, off_end = merged(off_start, off_end)
     times = [0]
     for begin, end in _held(facts):
-        times.append(int((end - begin - time_within(off_start, off_end, begin, end)).sum()))
+        inside = time_within(begin, end, off_start, off_end)
+        times.append(int((end - begin).sum() - inside.sum()))
     return max(times)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -98,7 +98,7 @@ _IDLE: Final = (
     "gap_id", "start_ns", "time_ns", "cause", "op", "source", "drained", "op_id", "launch_id",
     "kernel_id", "device",
 )  # fmt: skip
-_SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call")
+_SELDOM: Final = frozenset({"data_loading", "sync", "allocator", "copy_call"})
 _OF_SELDOM: Final = ("start_ns", "time_ns", "cause", "op", "source", "drained", "launch_id")
 CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
 TIMES: Final = ("device", "start_ns", "dur_ns")
@@ -108,6 +108,8 @@ _SHORT: Final = (
     "kernel_id", "launch_id", "op_id", "gap_id", "range_id", "stall_id", "device",
     "stream", "step", "pid", "tid", "place",
 )  # fmt: skip
+_FEW: Final = 8
+"""So many texts are compared faster than they are looked up."""
 _LARGEST_SHORT: Final = 2**31 - 1
 
 _TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshmem", re.IGNORECASE)
@@ -270,7 +272,7 @@ class RankFacts:
     @cached_property
     def devices_count(self) -> int:
         """How many devices worked; 1 where none did."""
-        return max(1, len(self._idle_sums[1]))
+        return max(1, len(self._idle[1]))
 
     @cached_property
     def replay(self) -> Replay | None:
@@ -325,31 +327,28 @@ class RankFacts:
 
     def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
         """Return columns of the idle time that has one of the causes."""
-        if set(causes) <= set(_SELDOM) and set(columns) <= set(_OF_SELDOM):
-            idle = self._seldom_idle
+        if _SELDOM.issuperset(causes) and set(columns) <= set(_OF_SELDOM):
+            idle = self._idle[2]
             return idle.loc[idle["cause"].isin(causes).to_numpy(bool), [*columns]]
         return self.rows("idle", *columns, where=self.are("idle", "cause", causes))
 
     @cached_property
-    def _seldom_idle(self) -> pd.DataFrame:
-        """The idle time with the causes that are few, read at once."""
-        return self.rows("idle", *_OF_SELDOM, where=self.are("idle", "cause", _SELDOM))
-
-    @cached_property
-    def _idle_sums(self) -> tuple[dict[str, int], set[int | None]]:
-        """How much idle time has each cause, and the devices that have any."""
+    def _idle(self) -> tuple[dict[str, int], set[int | None], pd.DataFrame]:
+        """How much idle time has each cause, the devices that have any, and that of few causes."""
         times: Counter[str] = Counter()
-        devices = set()
-        for part in self.tables.parts("idle", ("cause", "time_ns", "device")):
+        devices, seldom = set(), []
+        for part in self.tables.parts("idle", ("device", *_OF_SELDOM)):
             code, causes = code_column(part, "cause")
             sums = sum_at(code, int_column(part, "time_ns", 0), len(causes))
             times.update(dict(zip(causes, sums.tolist(), strict=True)))
             devices.update(part["device"].unique().to_pylist())
-        return times, devices
+            few = has_text(part, "cause", _SELDOM)
+            seldom += [part.filter(pa.array(few))] if few.any() else []
+        return times, devices, frame_of_parts(seldom or [part.slice(0, 0)], _OF_SELDOM, _short)
 
     def idle_ns(self, *causes: str) -> int:
         """Return how much of the idle time has one of the causes."""
-        return sum(self._idle_sums[0][cause] for cause in {*causes})
+        return sum(self._idle[0][cause] for cause in {*causes})
 
     def calls_of(self, *causes: str, above_ns: int = -1) -> pd.DataFrame:
         """Return the GPU calls of some kinds that took longer than `above_ns`."""
@@ -607,8 +606,10 @@ def matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
 def having(texts: pd.Series, is_wanted: Callable[[str], bool]) -> Bool:
     """Return which rows have a wanted text; asked once for each text."""
     hits = np.array([*map(is_wanted, texts.cat.categories), False])
-    found: Bool = hits[texts.cat.codes.to_numpy()]
-    return found
+    code, wanted = texts.cat.codes.to_numpy(), np.flatnonzero(hits).tolist()
+    if len(wanted) > _FEW:
+        return hits[code]
+    return reduce(np.logical_or, (code == each for each in wanted), np.zeros(len(code), bool))
 
 
 def int_values(rows: pd.Series) -> Int:
