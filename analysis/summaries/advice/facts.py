@@ -13,7 +13,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, frame_of_parts, whole
+from pyprof2.analysis.chunked import (
+    ENDLESS,
+    InMemory,
+    chunks_of,
+    frame_of_parts,
+    in_time_order,
+    whole,
+)
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
@@ -25,7 +32,7 @@ from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import narrow, row_of, short, sum_at, text_array, values_of
+from pyprof2.columns import lookup, narrow, row_of, short, sum_at, text_array, values_of
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -87,7 +94,7 @@ _TOGETHER: Final = {
     "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause"),
 }  # fmt: skip
 """The columns that rules ask for in any case: to read each by itself takes longer."""
-_READ_AGAIN: Final = ("ops", "idle")
+_READ_AGAIN: Final = ("ops", "idle", "memory")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
@@ -110,7 +117,6 @@ _SHORT: Final = (
 )  # fmt: skip
 _FEW: Final = 8
 """So many texts are compared faster than they are looked up."""
-_LARGEST_SHORT: Final = 2**31 - 1
 
 _TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshmem", re.IGNORECASE)
 """Kernels that move tokens between experts on other devices."""
@@ -287,16 +293,15 @@ class RankFacts:
 
         That is the end of the call that launched it; `ENDLESS`: there is none, or no call.
         """
-        ids, device, launch = map(self.numbers, ("kernel_id", "device", "launch_id"))
         stream, order = self.by_stream
         calls = self.rows("launches", "launch_id", "start_ns", "dur_ns")
-        at = row_of(int_values(calls["launch_id"]), launch)
-        queued = np.full(len(at), ENDLESS)
-        start, length = (calls[name].to_numpy(np.int64) for name in ("start_ns", "dur_ns"))
-        queued[at >= 0] = (start[at] + length[at])[at >= 0] if len(calls) else ENDLESS
-        order = order[np.argsort(narrow(device)[order], kind="stable")]
+        at = row_of(int_values(calls["launch_id"]), self.numbers("launch_id"))
+        queued, device = lookup(ends(calls)[1], at, ENDLESS), narrow(self.numbers("device"))
+        del at
+        order = order[np.argsort(device[order], kind="stable")]
         before, after = order[:-1], order[1:]
         same = (stream[before] == stream[after]) & (device[before] == device[after])
+        ids = self.numbers("kernel_id")
         found = np.full(int(ids.max(initial=-1)) + 1, ENDLESS)
         found[ids[before]] = np.where(same, queued[after], ENDLESS)
         return found
@@ -452,6 +457,11 @@ class ColumnsOfRank:
         """Yield columns part by part, at least one."""
         return self._rows(name, columns, self._kept.get(name))
 
+    def in_time(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of tables together, as they are stored, in parts in order of time."""
+        for parts, _ in in_time_order([*map(self._read, names)], [columns] * len(names)):
+            yield pa.concat_tables(parts)
+
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
         memory = (
@@ -579,9 +589,8 @@ def _of_rank(
 
 
 def _short(name: str, values: Int) -> Int:
-    """Return numbers of rows and devices in half the memory: of a million kernels it counts."""
-    ends = (values.min(initial=0), values.max(initial=0)) if name in _SHORT else (ENDLESS,)
-    return short(values) if all(abs(end) <= _LARGEST_SHORT for end in ends) else values
+    """Return numbers of rows and devices in as little memory as they can be: it is a million."""
+    return narrow(values) if name in _SHORT else values
 
 
 def is_comm(kernels: pd.DataFrame) -> Bool:
