@@ -175,3 +175,25 @@ def test_the_row_of_an_id_is_where_it_stands(ids: list[int]) -> None:
     found = row_of(np.array(ids, np.int64), np.array(wanted)).tolist()
 
     assert found == [ids.index(each) if each in ids else -1 for each in wanted]
+
+
+@pytest.mark.parametrize("most", [3, 1 << 40, 1 << 62])
+@pytest.mark.parametrize("rows", [0, 1, 50])
+def test_the_first_row_of_each_key_and_the_key_of_each_row_are_as_they_come(
+    most: int, rows: int
+) -> None:
+    draw = np.random.default_rng(rows)
+    few = np.array([-most, -1, 0, most])
+    keys = [
+        few[draw.integers(0, 4, rows)],
+        few[draw.integers(1, 3, rows)],
+        few[draw.integers(0, 3, rows)],
+    ]
+
+    first, place = combinations(keys)
+
+    seen: dict[tuple[int, ...], int] = {}
+    every = zip(*(key.tolist() for key in keys), strict=True)
+    wanted = [seen.setdefault(key, len(seen)) for key in every]
+    assert place.tolist() == wanted
+    assert first.tolist() == [wanted.index(number) for number in range(len(seen))]

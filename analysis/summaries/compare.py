@@ -51,7 +51,8 @@ class Side:
         calls: the distinct ones, see `CallSums.sums`, with the columns to group by.
         counts, sums_ns: how many there are of each by block of steps, and their time.
         blocks: the block of each step.
-        times: of its GPU activities: `op`, `signature`, `category`, `time_ns`.
+        times: of its GPU activities, all that are alike as one: `op`, `signature`, `category`,
+            `time_ns`.
         windows: of the selected steps: `rank`, `device`, `step`, `start_ns`, `end_ns`, `busy_ns`.
         idle: `step`, `cause`, `time_ns`.
     """
@@ -118,11 +119,10 @@ def compare_sides(a: Side, b: Side, by: Sequence[str] = ()) -> Comparison:
 
 def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bool) -> Comparison:
     def estimate(
-        weights: tuple[Floats, Floats] | None,
+        weights: tuple[Floats | None, Floats | None],
     ) -> tuple[dict[str, Numbers], dict[str, Any], dict[str, tuple[Any, Any]], list[Any]]:
         """Return parts, terms and totals, and both's differences; of blocks with these weights."""
-        each = weights or (None, None)
-        a, b = (own.summed(weight) for own, weight in zip(steps, each, strict=True))
+        a, b = (own.summed(weight) for own, weight in zip(steps, weights, strict=True))
         parts = difference(groups.leaves(weights), (a.steps, b.steps))
         terms, totals = groups.by_term(parts), _totals(a, b)
         # Terms that are of no call: overlap, and idle time by cause.
@@ -132,7 +132,7 @@ def _compared(groups: _Groups, steps: tuple[_Steps, _Steps], *, layers_match: bo
         }
         return parts, terms, totals, [*terms.values(), *(b - a for a, b in totals.values())]
 
-    parts, terms, totals, values = estimate(None)
+    parts, terms, totals, values = estimate((None, None))
     blocks = (len(steps[0].count), len(steps[1].count))
     errors = jackknife(lambda weights: np.array(estimate(weights)[-1], np.float64), blocks)
     half = [None] * len(values) if errors is None else (_ERRORS * errors).tolist()
@@ -192,12 +192,12 @@ class _Groups:
         found.term.update(found._terms())
         return found
 
-    def leaves(self, weights: tuple[Floats, Floats] | None) -> Leaves:
+    def leaves(self, weights: tuple[Floats | None, Floats | None]) -> Leaves:
         """Return the sums over the blocks: exact, or with these weights."""
         counts, times = (
             tuple(
-                exact(each.sum(axis=1)) if weights is None else each @ weights[side]
-                for side, each in enumerate(both)
+                exact(each.sum(axis=1)) if weight is None else each @ weight
+                for each, weight in zip(both, weights, strict=True)
             )
             for both in (self.counts, self.times)
         )
@@ -297,9 +297,9 @@ class _Steps:
         def total(values: Int) -> Any:
             return Fraction(int(values.sum())) if weights is None else values @ weights
 
-        steps = int(self.count.sum()) if weights is None else self.count @ weights
         idle = {cause: total(values) for cause, values in self.idle.items()}
-        return _StepSums(steps, total(self.window), total(self.busy), total(self.work), idle)
+        steps, window, busy, work = map(total, (self.count, self.window, self.busy, self.work))
+        return _StepSums(steps, window, busy, work, idle)
 
 
 def _idle_per_step(a: _StepSums, b: _StepSums) -> list[tuple[str, tuple[Any, Any]]]:

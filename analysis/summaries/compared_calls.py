@@ -93,10 +93,10 @@ class CallSums:
             self._of_device[key] = order[(rank[order] == key[0]) & (device[order] == key[1])]
         # Calls are of a rank and of a step.
         self._group = combine_keys(rank, step)
-        steps = sorted(set(step.tolist()))
-        count = min(_BLOCKS_MAX, len(steps))
-        self.blocks = {each: at * count // len(steps) for at, each in enumerate(steps)}
-        self._block = np.array([self.blocks[each] for each in step.tolist()], np.int64)
+        steps, place = np.unique(step, return_inverse=True)
+        of_step = np.arange(len(steps)) * min(_BLOCKS_MAX, len(steps)) // max(1, len(steps))
+        self._block = of_step[place]
+        self.blocks = dict(zip(steps.tolist(), of_step.tolist(), strict=True))
         self.work_ns = np.zeros(len(windows), np.int64)
         self._kinds, self._sets = TextCodes(), TextCodes()
         self._of_kind, self._activities = np.zeros((2, 0), np.int64), 0
@@ -110,7 +110,7 @@ class CallSums:
             table: the place of the table that they are from.
         """
         row, window, time = self._cut(rows)
-        self.work_ns += sum_at(window, time, len(self.work_ns))
+        np.add.at(self.work_ns, window, time)
         kind = self._kinds_of(rows, table)[row]
         count = len(self._kinds)
         sums = np.stack([np.bincount(kind, minlength=count), sum_at(kind, time, count)])
@@ -128,7 +128,7 @@ class CallSums:
     def _cut(self, rows: Activities) -> tuple[Int, Int, Int]:
         """Return the parts of rows inside of windows: of each its row, its window and its time."""
         rank, device, start, length = (rows[n] for n in ("rank", "device", "start_ns", "dur_ns"))
-        stop, parts = start + length, []
+        stop, parts = start + length, [(start[:0],) * 3]
         for (of_rank, of_device), windows in self._of_device.items():
             place = np.flatnonzero((rank == of_rank) & (device == of_device))
             first, last = start[place], stop[place]
@@ -143,8 +143,7 @@ class CallSums:
             at = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + since[row]
             time = np.minimum(last[row], end[at]) - np.maximum(first[row], begin[at])
             parts.append((place[row], windows[at], time))
-        found = [np.concatenate(each) for each in zip(*parts, strict=True)] or [stop[:0]] * 3
-        row, window, time = found
+        row, window, time = (np.concatenate(each) for each in zip(*parts, strict=True))
         return row, window, rows["self_ns"][row] if "self_ns" in rows else time
 
     def _kinds_of(self, rows: Activities, table: int) -> Int:
@@ -256,14 +255,11 @@ class CallSums:
         return (kind, *placed, dims, signature, kernels)
 
     def times(self) -> pd.DataFrame:
-        """Return the time of activities by `op`, `signature` and `category`."""
-        sums: dict[tuple[str | None, ...], int] = {}
-        for kind, count, time in zip(self._kinds, *self._of_kind.tolist(), strict=True):
-            key = kind.op, kind.signature, kind.category
-            if count:
-                sums[key] = sums.get(key, 0) + time
-        found = pd.DataFrame([*sums], columns=["op", "signature", "category"], dtype=object)
-        return found.assign(time_ns=np.array([*sums.values()], np.int64))
+        """Return the time of activities that differ in anything: `op`, `signature`, `category`."""
+        rows = [(each.op, each.signature, each.category) for each in self._kinds]
+        found = pd.DataFrame(rows, columns=["op", "signature", "category"], dtype=object)
+        used: pd.DataFrame = found.assign(time_ns=self._of_kind[1])[self._of_kind[0] > 0]
+        return used
 
 
 def without_dtypes(signature: str) -> str:

@@ -5,7 +5,9 @@ Only the command line does this: in a program of others these libraries are as t
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
 import sys
 from types import ModuleType
@@ -27,6 +29,11 @@ _SETTINGS: Final = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 """Arrow and NumPy read these from the environment when they are imported."""
+
+
+_GC_OBJECTS: Final = 100_000
+"""After so many new objects the garbage collector looks at them: arrays and short lists, which are
+made by the thousand, are in no cycle of references."""
 
 
 class _Without:
@@ -72,6 +79,9 @@ def import_arrow(*, also_in_children: bool = False) -> None:
     Args:
         also_in_children: whether the processes that we start do the same; a user's program is none.
     """
+    gc.set_threshold(_GC_OBJECTS)
+    # As Python ends, it looks for garbage among all that the libraries hold: a tenth of a second.
+    atexit.register(gc.freeze)
     own = {name: _SETTINGS[name] for name in _SETTINGS.keys() - os.environ.keys()}
     os.environ.update(own)
     is_first = "pyarrow" not in sys.modules

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
-_GC_OBJECTS: Final = 100_000
-"""After so many new objects the garbage collector looks at them."""
 _EXAMPLES: Final = """examples:
   pyprof2 parse net.nsys-rep --source-root ~/net   your lines are below ~/net
   pyprof2 parse traces/ -o job.pyprof2 --jobs 4    a file for each rank
@@ -103,8 +100,6 @@ def run(args: argparse.Namespace) -> None:
 
     import_arrow(also_in_children=True)
     defer_pandas()
-    # Parsing makes arrays and short lists by the thousand, which are in no reference cycle.
-    gc.set_threshold(_GC_OBJECTS)
     from pyprof2.analysis.summaries.checks import problem_lines
     from pyprof2.pipeline.parsing import default_store, parse
     from pyprof2.store.folder import read_manifest

@@ -20,6 +20,12 @@ from pyprof2.cli import main
 code = main(["parse", sys.argv[1], "-o", sys.argv[2], "-q"])
 print(code, "pandas" in sys.modules)
 """
+_COLLECTED = """
+import atexit, gc, sys
+atexit.register(lambda: print(gc.get_threshold()[0], gc.get_freeze_count() > 0))
+from pyprof2.cli import main
+main([*sys.argv[1].split(), sys.argv[2]])
+"""
 _DEFERRED = """
 import sys
 import pyarrow as pa
@@ -51,6 +57,14 @@ def test_a_rank_alone_is_parsed_without_pandas(tmp_path: Path) -> None:
     last = _output(_PARSED, _trace(tmp_path, "a"), tmp_path / "out.pyprof2")[-1]
 
     assert last == "0 False"
+
+
+def test_garbage_is_looked_for_seldom_but_not_in_a_program_that_is_recorded(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("import gc; print(gc.get_threshold()[0], gc.get_freeze_count() > 0)")
+
+    assert _output(_COLLECTED, "check -q", _trace(tmp_path, "a"))[-1] == "100000 True"
+    assert _output(_COLLECTED, f"capture --kineto -q -o {tmp_path}/out", script)[0] == "700 False"
 
 
 def test_arrow_knows_pandas_once_a_table_has_become_a_frame() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from pyprof2.analysis.summaries.advice.facts import (
     RankFacts,
     by_device,
     ends,
+    int_values,
 )
 from pyprof2.analysis.summaries.advice.findings import (
     FIRES,
@@ -29,15 +31,13 @@ from pyprof2.analysis.summaries.advice.job import exposed_ns
 from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue, stalls_of
 from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
 from pyprof2.analysis.summaries.findings import Finding
-from pyprof2.columns import combine_keys, values_of
+from pyprof2.columns import combinations, combine_keys, values_of
 from pyprof2.recording import int_column
 from pyprof2.result_tables import ADVICE
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pyprof2.analysis.intervals import Int
 
 LEAST_PCT: Final = 1
 _HIGH_PCT: Final = 10
@@ -209,49 +209,36 @@ def _host_ns(facts: RankFacts, removed: Sequence[Any]) -> int:
     off = [*removed, *map(ends, waits)]
     off_start, off_end = (np.concatenate(column) for column in zip(*off, strict=True))
     off_start, off_end = merged(off_start, off_end)
-    times = [0]
-    for begin, end in _held(facts):
-        times.append(int((end - begin - time_within(off_start, off_end, begin, end)).sum()))
-    return max(times)
-
-
-def _held(facts: RankFacts) -> Iterator[tuple[Int, Int]]:
-    """Yield when each thread was in an op or a GPU call: starts and ends, disjoint."""
     columns = ("pid", "tid", "start_ns", "dur_ns")
-    held: dict[tuple[int, int], tuple[Int, Int]] = {}
-    for name in ("ops", "launches"):
-        spans = {key: [own] for key, own in held.items()}
-        for part in facts.tables.parts(name, columns):
-            pid, tid, start, length = (int_column(part, each, -1) for each in columns)
-            thread = combine_keys(pid, tid)
-            for each in values_of(thread).tolist():
-                own = np.flatnonzero(thread == each)
-                key = int(pid[own[0]]), int(tid[own[0]])
-                # Few are left of each part: those inside of others go away.
-                begin, end = merged(start[own], start[own] + length[own])
-                if key in held:
-                    place = np.searchsorted(held[key][0], begin, "right")
-                    outside = (place == 0) | (held[key][1][place - 1] < end)
-                    begin, end = begin[outside], end[outside]
-                spans.setdefault(key, []).append((begin, end))
-        for key, parts in spans.items():
-            held[key] = merged(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    yield from held.values()
+    times: Counter[tuple[int, int]] = Counter()
+    until: dict[tuple[int, int], int] = {}
+    for parts in facts.tables.in_time(("ops", "launches"), columns):
+        pid, tid, start, length = (int_column(parts, each, -1) for each in columns)
+        thread = combine_keys(pid, tid)
+        for each in values_of(thread).tolist():
+            own = np.flatnonzero(thread == each)
+            key = int(pid[own[0]]), int(tid[own[0]])
+            begin, end = merged(start[own], start[own] + length[own])
+            # An op that began before may go on.
+            begin = np.maximum(begin, until.get(key, begin[0]))
+            end = np.maximum(begin, end)
+            until[key] = int(end[-1])
+            near = slice(np.searchsorted(off_end, begin[0]), np.searchsorted(off_start, end[-1]))
+            removed_ns = time_within(begin, end, off_start[near], off_end[near]).sum()
+            times[key] += int((end - begin).sum() - removed_ns)
+    return max(times.values(), default=0)
 
 
 def _device_ns(facts: RankFacts, slugs: set[str]) -> int:
     """Return what the kernels of the busiest stream need; those that may go away need nothing."""
-    kernels = facts.rows("kernels", *OF_KERNELS, "device", "stream", "category")
+    kernels = facts.rows("kernels", *OF_KERNELS, "device", "stream")
     is_half = "half-precision" in slugs
     floor = floor_ns(facts, kernels, half_peak if is_half else best_peak, 2 if is_half else 1)
-    floor = np.minimum(floor, kernels["dur_ns"].to_numpy())
+    np.minimum(floor, kernels["dur_ns"].to_numpy(), out=floor)
     if slugs & {"elementwise-chains", "layout-and-casts", "unfused-optimizer"}:
-        keeps = kernels["category"].isin(("matmul", "conv", "attention")).to_numpy(bool)
-        floor = np.where(keeps, floor, 0.0)
-    by = pd.Series(floor).groupby(
-        [kernels["device"].fillna(-1).to_numpy(), kernels["stream"].fillna(-1).to_numpy()]
-    )
-    return int(by.sum().max()) if len(kernels) else 0
+        floor[~facts.are("kernels", "category", ("matmul", "conv", "attention"))] = 0.0
+    stream = combinations([int_values(kernels[name]) for name in ("device", "stream")])[1]
+    return int(pd.Series(floor).groupby(stream).sum().max()) if len(kernels) else 0
 
 
 _SAME: Final = ("status", "rule", "source", "needs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -13,7 +13,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from pyprof2.analysis.chunked import ENDLESS, InMemory, chunks_of, frame_of_parts, whole
+from pyprof2.analysis.chunked import (
+    ENDLESS,
+    InMemory,
+    chunks_of,
+    frame_of_parts,
+    in_time_order,
+    whole,
+)
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.verdict import devices_of
 from pyprof2.analysis.intervals import time_within, union_length
@@ -25,7 +32,7 @@ from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import narrow, row_of, short, sum_at, text_array, values_of
+from pyprof2.columns import lookup, narrow, row_of, short, sum_at, text_array, values_of
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -87,7 +94,7 @@ _TOGETHER: Final = {
     "launches": ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause"),
 }  # fmt: skip
 """The columns that rules ask for in any case: to read each by itself takes longer."""
-_READ_AGAIN: Final = ("ops", "idle")
+_READ_AGAIN: Final = ("ops", "idle", "memory")
 """The longest tables: numbers of theirs are not kept, and mostly those of a few rows are wanted."""
 
 _HOST_GROUPS: Final = ("host waits for the device", "host late")
@@ -98,7 +105,7 @@ _IDLE: Final = (
     "gap_id", "start_ns", "time_ns", "cause", "op", "source", "drained", "op_id", "launch_id",
     "kernel_id", "device",
 )  # fmt: skip
-_SELDOM: Final = ("data_loading", "sync", "allocator", "copy_call")
+_SELDOM: Final = frozenset({"data_loading", "sync", "allocator", "copy_call"})
 _OF_SELDOM: Final = ("start_ns", "time_ns", "cause", "op", "source", "drained", "launch_id")
 CALLS: Final = ("launch_id", "start_ns", "dur_ns", "pid", "tid", "cause")
 TIMES: Final = ("device", "start_ns", "dur_ns")
@@ -108,7 +115,8 @@ _SHORT: Final = (
     "kernel_id", "launch_id", "op_id", "gap_id", "range_id", "stall_id", "device",
     "stream", "step", "pid", "tid", "place",
 )  # fmt: skip
-_LARGEST_SHORT: Final = 2**31 - 1
+_FEW: Final = 8
+"""So many texts are compared faster than they are looked up."""
 
 _TALKS: Final = re.compile(r"::ep::(?:cuda::)?(?:inter|intra)node|deep_?ep|nvshmem", re.IGNORECASE)
 """Kernels that move tokens between experts on other devices."""
@@ -270,7 +278,7 @@ class RankFacts:
     @cached_property
     def devices_count(self) -> int:
         """How many devices worked; 1 where none did."""
-        return max(1, len(self._idle_sums[1]))
+        return max(1, len(self._idle[1]))
 
     @cached_property
     def replay(self) -> Replay | None:
@@ -285,16 +293,15 @@ class RankFacts:
 
         That is the end of the call that launched it; `ENDLESS`: there is none, or no call.
         """
-        ids, device, launch = map(self.numbers, ("kernel_id", "device", "launch_id"))
         stream, order = self.by_stream
         calls = self.rows("launches", "launch_id", "start_ns", "dur_ns")
-        at = row_of(int_values(calls["launch_id"]), launch)
-        queued = np.full(len(at), ENDLESS)
-        start, length = (calls[name].to_numpy(np.int64) for name in ("start_ns", "dur_ns"))
-        queued[at >= 0] = (start[at] + length[at])[at >= 0] if len(calls) else ENDLESS
-        order = order[np.argsort(narrow(device)[order], kind="stable")]
+        at = row_of(int_values(calls["launch_id"]), self.numbers("launch_id"))
+        queued, device = lookup(ends(calls)[1], at, ENDLESS), narrow(self.numbers("device"))
+        del at
+        order = order[np.argsort(device[order], kind="stable")]
         before, after = order[:-1], order[1:]
         same = (stream[before] == stream[after]) & (device[before] == device[after])
+        ids = self.numbers("kernel_id")
         found = np.full(int(ids.max(initial=-1)) + 1, ENDLESS)
         found[ids[before]] = np.where(same, queued[after], ENDLESS)
         return found
@@ -325,31 +332,28 @@ class RankFacts:
 
     def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
         """Return columns of the idle time that has one of the causes."""
-        if set(causes) <= set(_SELDOM) and set(columns) <= set(_OF_SELDOM):
-            idle = self._seldom_idle
+        if _SELDOM.issuperset(causes) and set(columns) <= set(_OF_SELDOM):
+            idle = self._idle[2]
             return idle.loc[idle["cause"].isin(causes).to_numpy(bool), [*columns]]
         return self.rows("idle", *columns, where=self.are("idle", "cause", causes))
 
     @cached_property
-    def _seldom_idle(self) -> pd.DataFrame:
-        """The idle time with the causes that are few, read at once."""
-        return self.rows("idle", *_OF_SELDOM, where=self.are("idle", "cause", _SELDOM))
-
-    @cached_property
-    def _idle_sums(self) -> tuple[dict[str, int], set[int | None]]:
-        """How much idle time has each cause, and the devices that have any."""
+    def _idle(self) -> tuple[dict[str, int], set[int | None], pd.DataFrame]:
+        """How much idle time has each cause, the devices that have any, and that of few causes."""
         times: Counter[str] = Counter()
-        devices = set()
-        for part in self.tables.parts("idle", ("cause", "time_ns", "device")):
+        devices, seldom = set(), []
+        for part in self.tables.parts("idle", ("device", *_OF_SELDOM)):
             code, causes = code_column(part, "cause")
             sums = sum_at(code, int_column(part, "time_ns", 0), len(causes))
             times.update(dict(zip(causes, sums.tolist(), strict=True)))
             devices.update(part["device"].unique().to_pylist())
-        return times, devices
+            few = has_text(part, "cause", _SELDOM)
+            seldom += [part.filter(pa.array(few))] if few.any() else []
+        return times, devices, frame_of_parts(seldom or [part.slice(0, 0)], _OF_SELDOM, _short)
 
     def idle_ns(self, *causes: str) -> int:
         """Return how much of the idle time has one of the causes."""
-        return sum(self._idle_sums[0][cause] for cause in {*causes})
+        return sum(self._idle[0][cause] for cause in {*causes})
 
     def calls_of(self, *causes: str, above_ns: int = -1) -> pd.DataFrame:
         """Return the GPU calls of some kinds that took longer than `above_ns`."""
@@ -452,6 +456,11 @@ class ColumnsOfRank:
     def parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns part by part, at least one."""
         return self._rows(name, columns, self._kept.get(name))
+
+    def in_time(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of tables together, as they are stored, in parts in order of time."""
+        for parts, _ in in_time_order([*map(self._read, names)], [columns] * len(names)):
+            yield pa.concat_tables(parts)
 
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
@@ -580,9 +589,8 @@ def _of_rank(
 
 
 def _short(name: str, values: Int) -> Int:
-    """Return numbers of rows and devices in half the memory: of a million kernels it counts."""
-    ends = (values.min(initial=0), values.max(initial=0)) if name in _SHORT else (ENDLESS,)
-    return short(values) if all(abs(end) <= _LARGEST_SHORT for end in ends) else values
+    """Return numbers of rows and devices in as little memory as they can be: it is a million."""
+    return narrow(values) if name in _SHORT else values
 
 
 def is_comm(kernels: pd.DataFrame) -> Bool:
@@ -607,8 +615,10 @@ def matches(names: pd.Series, wanted: re.Pattern[str]) -> Bool:
 def having(texts: pd.Series, is_wanted: Callable[[str], bool]) -> Bool:
     """Return which rows have a wanted text; asked once for each text."""
     hits = np.array([*map(is_wanted, texts.cat.categories), False])
-    found: Bool = hits[texts.cat.codes.to_numpy()]
-    return found
+    code, wanted = texts.cat.codes.to_numpy(), np.flatnonzero(hits).tolist()
+    if len(wanted) > _FEW:
+        return hits[code]
+    return reduce(np.logical_or, (code == each for each in wanted), np.zeros(len(code), bool))
 
 
 def int_values(rows: pd.Series) -> Int:

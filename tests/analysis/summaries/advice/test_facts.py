@@ -7,11 +7,17 @@ import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from pyprof2.analysis.chunked import ENDLESS
+from pyprof2.analysis.chunked import ENDLESS, InMemory
+from pyprof2.analysis.summaries.advice.advise import gain_bound
 from pyprof2.analysis.summaries.advice.device import elementwise_chains
+from pyprof2.analysis.summaries.advice.facts import having
+from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.analysis.summaries.advice.recording import DRIFT, DRIFT_CALLS, DRIFT_NS, kernel_drift
+from pyprof2.analysis.summaries.advice.rules import RULES
 from tests.analysis.summaries.advice.recordings import Rows, event, facts_of_ranks, tables
 
 if TYPE_CHECKING:
@@ -135,3 +141,46 @@ def test_idle_time_by_cause_is_that_of_its_rows(seed: int) -> None:
         own = [row["time_ns"] for row in idle if row["cause"] == cause]
         assert facts.idle_ns(cause) == sum(own)
     assert facts.devices_count == len({row["device"] for row in idle})
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [3, 1000])
+def test_the_host_needs_what_its_busiest_thread_does_outside_of_what_is_removed(
+    seed: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    rows = _any(seed)
+    for name, named in (("ops", {}), ("launches", {"name": "cudaLaunchKernel"})):
+        begins = sorted(draw.randrange(4000) for _ in range(60))
+        lengths, threads = draw.choices([0, 5, 40, 80], k=60), draw.choices([1, 2], k=60)
+        each = zip(begins, lengths, threads, strict=True)
+        rows[name] = [event(start, length, tid=thread, **named) for start, length, thread in each]
+    made = tables(rows)
+    (facts,) = facts_of_ranks(made, [])
+    monkeypatch.setattr(facts.tables, "_read", lambda name: InMemory.cut(made[name], size))
+    starts = np.array(sorted(draw.sample(range(0, 4_000_000, 100_000), 15)))
+    removed = RuleFinding("", removed=(starts, starts + 60_000))
+
+    found = gain_bound(facts, [(RULES[0], removed)])["host_ns"]
+
+    gone = {at for start in starts.tolist() for at in range(start, start + 60_000, 1000)}
+    times = {
+        tid: {
+            at
+            for name in ("ops", "launches")
+            for row in rows[name]
+            if row["tid"] == tid
+            for at in range(row["start_ns"], row["start_ns"] + row["dur_ns"], 1000)
+        }
+        for tid in (1, 2)
+    }
+    assert found == max(1000 * len(each - gone) for each in times.values())
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, 30])
+def test_rows_with_a_wanted_text_are_found_however_many_texts_are_wanted(most: int) -> None:
+    texts = pd.Series([str(n % 40) for n in range(120)] + [None]).astype("category")
+
+    found = having(texts, lambda text: int(text) < most)
+
+    assert found.tolist() == [n % 40 < most for n in range(120)] + [False]
