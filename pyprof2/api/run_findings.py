@@ -40,11 +40,10 @@ class RunFindings(RunTime):
     def _advice(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
         """The findings of rules, their joint bounds, and the pollution seen with this device."""
         from pyprof2.analysis.summaries.advice import advice_of_facts, noting_pollution
-        from pyprof2.pipeline.allocation import release_unused
 
         polluted: list[Finding] = []
         of_ranks = self._rank_facts(self._tables.device)
-        facts = noting_pollution(of_ranks, polluted, release_unused)
+        facts = noting_pollution(of_ranks, polluted)
         return *advice_of_facts(facts), polluted
 
     def _rank_facts(self, device: Path | str | None = None) -> Iterator[RankFacts]:

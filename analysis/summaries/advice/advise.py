@@ -91,19 +91,15 @@ def find_pollution(facts_of_each: Iterable[RankFacts]) -> Iterator[Finding]:
 
 
 def noting_pollution(
-    facts_of_each: Iterable[RankFacts], polluted: list[Finding], release: Callable[[], None]
+    facts_of_each: Iterable[RankFacts], polluted: list[Finding]
 ) -> Iterator[RankFacts]:
-    """Yield the same facts, and put what `find_pollution` finds in them into `polluted`.
-
-    `release` gives back memory that is free.
-    """
+    """Yield the same facts, and put what `find_pollution` finds in them into `polluted`."""
     for facts in facts_of_each:
         facts.tables.for_all_rules = True
         # This one takes most memory: it comes first, when there is nothing else to hold.
         for rule in RULES:
             if rule.slug == "memory-growth" and rule.holds(facts):
                 rule.ask(facts)
-                release()
         polluted += find_pollution([facts])
         yield facts
 
