@@ -37,7 +37,7 @@ from pyprof2.result_tables import ADVICE
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LEAST_PCT: Final = 1
 _HIGH_PCT: Final = 10
