@@ -338,7 +338,7 @@ def _by_target(
         del columns
         parts.append(block[there])
         kinds.append(np.tile(np.array(names, np.int8), size)[there])
-        counts.append(np.add.reduce(there.reshape(size, -1).T.astype(np.int32)))
+        counts.append(np.add.reduce(there.reshape(size, len(names)).T.astype(np.int32)))
         del block, there
     source, count = np.concatenate(parts), np.concatenate(counts)
     del parts, counts
