@@ -343,6 +343,18 @@ def test_a_rule_on_memory_names_the_line(findings: Callable[[Rows], pd.DataFrame
     assert findings(_keeps()).loc["kept-for-backward", "source"] == "net.py:4"
 
 
+def test_a_first_step_is_not_slow_beside_steps_without_any_length(
+    findings: Callable[[Rows], pd.DataFrame],
+) -> None:
+    rows = training(5)
+    for number, row in enumerate(row for row in rows["ranges"] if row["kind"] == "step"):
+        row["dur_ns"] = 0 if number else row["dur_ns"]
+    for name in ("kernels", "launches"):  # all of the work is the first step's
+        rows[name] = [row for row in rows[name] if row["start_ns"] < rows["ranges"][1]["start_ns"]]
+
+    assert findings(rows).loc["slow-first-step", "status"] == "silent"
+
+
 def test_every_rule_has_a_recording_on_which_it_fires() -> None:
     assert sorted([*FIRES, *INFORMS, *OF_NOTES, *OF_RANKS, *OF_SERVERS]) == sorted(SLUGS)
 
