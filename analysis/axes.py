@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
-from pyprof2.errors import refuse
+from pyprof2.errors import refuse, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -94,8 +93,7 @@ def check_known_once(axes: Sequence[str], known: Collection[str], of: str) -> No
     """
     for at, axis in enumerate(axes):
         if axis not in known:
-            near = difflib.get_close_matches(axis, known, n=3, cutoff=0.5)
-            hint = f"did you mean {', '.join(near)}? " if near else ""
+            hint = suggest(axis, known)
             refuse(f"no axis {axis!r} {of}; {hint}there are {', '.join(known)}")
         if axis in axes[:at]:
             refuse(f"axis {axis!r} is named twice; name it once")

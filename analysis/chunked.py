@@ -44,7 +44,7 @@ class ChunkedTable(Protocol):
         """Return the number of parts."""
 
     def read(self, part: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a part."""
+        """Return columns of a part, in the order of the table, whatever order is asked for."""
 
     def empty(self, columns: Sequence[str]) -> pa.Table:
         """Return the columns without rows."""
@@ -79,8 +79,9 @@ class InMemory:
         return len(self._parts)
 
     def read(self, part: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a part."""
-        return self._parts[part].select(columns)
+        """Return columns of a part, in the order of the table."""
+        rows = self._parts[part]
+        return rows.select([name for name in rows.column_names if name in columns])
 
     def empty(self, columns: Sequence[str]) -> pa.Table:
         """Return the columns without rows."""

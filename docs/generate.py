@@ -49,7 +49,7 @@ from pyprof2.result_tables import (
     SERVING_STEPS,
     SPENDING,
 )  # fmt: skip
-from pyprof2.tables import SCHEMA_VERSION, TABLES
+from pyprof2.tables import CATEGORIES, SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -333,7 +333,7 @@ def costs() -> str:
     """Return, by category, what each formula says of itself, with the ops that it covers."""
     sections = []
     shown: set[ModuleType | None] = set()
-    for category in registry.CATEGORIES:
+    for category in CATEGORIES:
         formulas = _formulas(category)
         if formulas:
             sections.append("\n".join(_heading(category, "-")))

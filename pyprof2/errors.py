@@ -20,9 +20,13 @@ Each message says which file, what is wrong, and what to do about it, in one lin
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Pyprof2Error(Exception):
@@ -76,6 +80,37 @@ def refuse(message: str) -> NoReturn:
         UsageError: always.
     """
     raise UsageError(message)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return `did you mean A or B? ` for the known names that are most like one; else nothing.
+
+    A name that begins as the other does comes first: `operator` is `op`.
+    """
+    lower = {each.lower(): each for each in known}
+    given = name.lower()
+    near = [n for n in lower if n and (given.startswith(n) or (given and n.startswith(given)))]
+    near += difflib.get_close_matches(given, lower, cutoff=0.5)
+    names = list(dict.fromkeys(lower[each] for each in near))[:3]
+    return f"did you mean {' or '.join(names)}? " if names else ""
+
+
+def refuse_without(what: str, *packages: str) -> NoReturn:
+    """Refuse what needs packages that are not installed.
+
+    Args:
+        what: as the subject of the message: `the editor's server`.
+        packages: as pip knows them, at least one.
+
+    Raises:
+        UsageError: always; it has the command that installs them.
+    """
+    raise UsageError(without(what, *packages))
+
+
+def without(what: str, *packages: str) -> str:
+    """Return the message of `refuse_without`."""
+    return f"{what} needs {' and '.join(packages)}: pip install {' '.join(packages)}"
 
 
 class TerminatedError(SystemExit):

@@ -62,7 +62,7 @@ def test_a_promise_is_kept_where_code_and_text_are_as_they_must_be(tmp_path: Pat
         VERSION,
         replace(VERSION, id="another text", shows="pyprof3"),
         replace(VERSION, id="another code", code=1),
-        replace(VERSION, id="refused", run="pyprof2 --no-such", code=2, shows="usage: pyprof2"),
+        replace(VERSION, id="refused", run="pyprof2 --no-such", code=2, shows="pyprof2 --help"),
     ]
 
     found = {row.id: grade for row, grade, _ in predecessors.grades_now(rows, tmp_path)}

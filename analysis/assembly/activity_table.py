@@ -28,7 +28,6 @@ from pyprof2.analysis.hardware.kernel_names import (
 )
 from pyprof2.analysis.hardware.verdict import judge
 from pyprof2.analysis.linking.kernels import LINKS, Launches, LinkedActivities
-from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
 from pyprof2.analysis.linking.ranges import link_steps
 from pyprof2.analysis.linking.threads import NO_ID
@@ -45,6 +44,7 @@ from pyprof2.columns import (
     text_array,
 )
 from pyprof2.recording import Recording, code_column, int_column
+from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

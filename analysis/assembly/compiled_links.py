@@ -21,10 +21,11 @@ from pyprof2.analysis.compiled.joining import NO_GRAPH, Joined, choose_graph, is
 from pyprof2.analysis.compiled.replays import COPIES, launches_replayed
 from pyprof2.analysis.costs import Cost, Estimate
 from pyprof2.analysis.graphs.sequences import group_equal, mixed, ordered_hashes
-from pyprof2.analysis.linking.ops import DIRECTIONS, is_envelope
+from pyprof2.analysis.linking.ops import is_envelope
 from pyprof2.analysis.linking.stacks import choose_lines
 from pyprof2.columns import int_array, lookup, merge_texts, text_array
 from pyprof2.recording import TextCodes
+from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

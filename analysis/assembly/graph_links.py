@@ -37,10 +37,10 @@ from pyprof2.analysis.graphs.sequences import (
     ordered_hashes,
 )
 from pyprof2.analysis.linking.kernels import LINKS
-from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys, int_array, lookup, text_array
 from pyprof2.recording import TextCodes, int_column
+from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

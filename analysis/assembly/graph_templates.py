@@ -20,11 +20,11 @@ from pyprof2.analysis.graphs.captures import (
 from pyprof2.analysis.graphs.created_nodes import CreatedNodes
 from pyprof2.analysis.graphs.nodes import COPY_WORD, Template, Templates
 from pyprof2.analysis.graphs.sequences import UNKNOWN_WORD, mixed
-from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import lookup
 from pyprof2.recording import code_column, int_column
 from pyprof2.signatures import Scalar, format_signature, parse_inputs
+from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,6 @@ from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import STATUSES, UNKNOWN
 from pyprof2.analysis.intervals import Nest, last_not_after
 from pyprof2.analysis.linking.directions import is_optimizer_step
-from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
 from pyprof2.analysis.linking.places import EVIDENCE
 from pyprof2.analysis.linking.ranges import link_steps
@@ -21,6 +20,7 @@ from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, merge_texts, only, text_array
 from pyprof2.recording import code_column, int_column
+from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -20,7 +20,7 @@ from pyprof2.analysis.linking.kernels import (
     link_launches,
 )
 from pyprof2.analysis.linking.layers import link_layers, link_sharded
-from pyprof2.analysis.linking.ops import DIRECTIONS, Ops, link_ops
+from pyprof2.analysis.linking.ops import Ops, link_ops
 from pyprof2.analysis.linking.pair import Pairs, pair
 from pyprof2.analysis.linking.places import FORWARD, FRAMES, RANGE, OwnCalls
 from pyprof2.analysis.linking.ranges import NO_RANGES, Ranges, link_steps, read_ranges
@@ -29,6 +29,7 @@ from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.analysis.linking.user_ranges import RangePaths, UserRanges, choose_users, node_threads
 from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
 from pyprof2.recording import Recording, TextCodes, code_column, int_column
+from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

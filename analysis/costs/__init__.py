@@ -41,7 +41,6 @@ from pyprof2.analysis.costs import (
     vision,
 )
 from pyprof2.analysis.costs.registry import (
-    CATEGORIES,
     NO_EVIDENCE,
     Cost,
     Estimate,
@@ -72,7 +71,6 @@ FAMILIES: Final = (
 """The modules whose import fills the registry."""
 
 __all__ = [
-    "CATEGORIES",
     "FAMILIES",
     "NO_EVIDENCE",
     "REDUCING_OPS",

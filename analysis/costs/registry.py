@@ -26,16 +26,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.problems import FORMULA_FAILED
 from pyprof2.signatures import Input, OpCall, Tensor, nbytes
+from pyprof2.tables import CATEGORIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-CATEGORIES: Final = (
-    "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
-    "embedding", "index", "copy", "cat", "optimizer", "loss", "random", "sort", "rnn", "fft",
-    "comm", "memcpy", "memset", "other",
-)  # fmt: skip
-"""The kinds of work."""
 
 Status: TypeAlias = Literal["ok", "assumed", "no_formula", "no_shapes"]
 

@@ -13,7 +13,6 @@ clock. Where the recording knows the highest clock, and it is lower, the peaks s
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
-from pyprof2.errors import UsageError, refuse
+from pyprof2.errors import UsageError, refuse, suggest
 from pyprof2.signatures import DTYPE_BITS
 
 if TYPE_CHECKING:
@@ -262,9 +261,11 @@ def device_named(text: str) -> Device:
         return found[0]
     if found:
         refuse(f"{text!r}: which of {', '.join(device.name for device in found)}? Name one")
-    near = difflib.get_close_matches(text.upper(), [each.name for each in DEVICES], cutoff=0.5)
-    hint = f"near are {', '.join(near)}" if near else "docs/devices.rst lists those that are known"
-    msg = f"{text!r}: no such device; {hint}; --device FILE describes others"
+    hint = suggest(text, [each.name for each in DEVICES])
+    msg = (
+        f"{text!r}: no such device; {hint}docs/devices.rst lists the known ones, and "
+        "--device FILE describes others"
+    )
     raise UsageError(msg)
 
 

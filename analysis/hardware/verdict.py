@@ -38,7 +38,7 @@ from pyprof2.analysis.hardware.roofs import (
 )
 from pyprof2.analysis.hardware.tensor_core import eligible, tensor_core
 from pyprof2.columns import combine_keys, text_array
-from pyprof2.errors import UsageError
+from pyprof2.errors import UsageError, suggest
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
@@ -189,8 +189,10 @@ def named_device(override: Path | str) -> Device:
         return load_device(Path(override))
     names = sorted(d.name for d in DEVICES)
     near = [name for name in names if str(override).lower() in name.lower()]
-    hint = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(names)}"
-    msg = f"{override}: no such device and no such file; {hint}"
+    hint = f"did you mean {', '.join(near)}? " if near else suggest(str(override), names)
+    msg = (
+        f"{override}: no such device and no such file; {hint}docs/devices.rst lists the known ones"
+    )
     raise UsageError(msg)
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, nearest_marked
-from pyprof2.analysis.linking.ops import DIRECTIONS, Ops
 from pyprof2.analysis.linking.ranges import NO_RANGES, Ranges
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import lookup
+from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyprof2.analysis.linking.ops import Ops
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(DIRECTIONS))
 _OPTIMIZER_OP: Final = re.compile(r"aten::_fused_(?:adam|adamw|sgd|adagrad)")

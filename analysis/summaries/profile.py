@@ -29,7 +29,9 @@ from pyprof2.analysis.summaries.profile_columns import (
     OF_OWNERS,
     RATE_SCALES,
     SUMMARY_COLUMNS,
+    VALUES,
     check_axes,
+    check_names,
     compile_pattern,
     key_name,
 )
@@ -165,6 +167,8 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
     wanted: Collection[Any] | None
     for name, wanted in (("direction", direction), ("category", category), ("stream", stream)):
         if wanted is not None:
+            if name in VALUES:
+                check_names(name, wanted)
             keep &= key(name).where(frozenset(wanted).__contains__, null=NONE in wanted)
     if not copies:
         keep &= key("category").where(lambda text: text not in COPY_CATEGORIES, null=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BYTES: Final = 6_000
 """The longest answer, as JSON: 2,000 tokens where a token has three bytes, and most have more."""
 
-_FORCES: Final = "; --force compares all the same"
+_FORCES: Final = "; --allow-mismatch compares all the same"
 """The end of a message on a comparison: it is for who types commands."""
 _ROWS: Final = 25
 _FEW: Final = 5

@@ -103,7 +103,7 @@ def compare(
     sides = [_side(run, chosen, extra) for run in runs]
     differences, remarks = _differences(runs, sides)
     if differences and not force:
-        refuse(f"not comparable: {'; '.join(differences)}; --force compares all the same")
+        refuse(f"not comparable: {'; '.join(differences)}; --allow-mismatch compares all the same")
     found = compare_sides(sides[0], sides[1], extra)
     if not found.layers_match:
         remarks.append("layers have other names: calls are matched by op and direction alone")

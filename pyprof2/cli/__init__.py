@@ -2,15 +2,18 @@
 
 Results go to stdout, progress and problems to stderr. Exit codes: 0 fine, 1 an error that
 pyprof2 explains in one line, 2 wrong usage, 130 interrupted.
+
+An error that pyprof2 does not raise on purpose is its own fault, and the message says so. A store
+is called damaged only where reading its tables finds damage.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import io
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -26,11 +29,11 @@ from pyprof2.errors import (
     LeftOutWarning,
     MemoryShortError,
     Pyprof2Error,
-    StoreError,
     TerminatedError,
     UsageError,
     is_shortage,
     shortage,
+    suggest,
 )
 from pyprof2.reports.cells import clean
 from pyprof2.store.places import place
@@ -47,11 +50,6 @@ ERROR: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 _BY_SIGNAL: Final = 128
-
-_OF_WRONG_VALUES: Final = (
-    ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
-"""Errors that damaged or foreign values of a store may raise."""
 
 _GROUPS: Final = {
     "Record": ("capture", "watch", "demo"),
@@ -109,10 +107,13 @@ class _Parser(argparse.ArgumentParser):
 
     Messages show arguments as text that no terminal acts on, options have their whole names, texts
     of several lines keep them, and common options may stand before and after a command's name.
+    An error is one line, and an option that has one value is not given twice.
     """
 
     def __init__(self, **texts: Any) -> None:
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **texts)
+        for name in (None, "store"):
+            self.register("action", name, _StoreOnce)
         group = self.add_mutually_exclusive_group()
         group.add_argument(
             "-v",
@@ -133,14 +134,34 @@ class _Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = difflib.get_close_matches(str(value), map(str, action.choices or ()), cutoff=0.5)
-            if near:
-                error.message = f"{error.message}; did you mean {' or '.join(near)}?"
+            hint = suggest(str(value), map(str, action.choices or ()))
+            error.message = f"{error.message}; {hint}".rstrip(" ;")
             raise
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with one line, which says where the options are listed."""
+        self.exit(USAGE, f"{self.prog}: {message}; '{self.prog} --help' lists the options\n")
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         lines = [clean(line) for line in message.split("\n")]
         super()._print_message("\n".join(lines), file)
+
+
+class _StoreOnce(argparse.Action):
+    """Stores the value of an argument; a second value is an error, as only one would count."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option: str | None = None,
+    ) -> None:
+        stored = vars(namespace).setdefault("options_given", set())
+        if option is not None and self.dest in stored:
+            parser.error(f"{option} is given twice; give it once")
+        stored.add(self.dest)
+        setattr(namespace, self.dest, values)
 
 
 class _Formatter(arguments.WithExamples):
@@ -186,34 +207,89 @@ class _PrintCompletion(argparse.Action):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` names, and return the exit code."""
+    _open_closed_streams()
+    try:
+        return _run_command(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:
+        return _flush(FINE)
+
+
+def _run_command(argv: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Characters that the encoding of the terminal lacks are escaped, not an error.
         sys.stdout.reconfigure(errors="backslashreplace")
-    verbose = False
+    args = argparse.Namespace(verbose=any(word in ("-v", "--verbose") for word in argv))
     try:
         # SIGTERM ends the program as `sys.exit` does, so that nothing temporary is left. A program
         # around this one may handle it otherwise; and only the main thread may handle it.
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminate)
-        words = _with_command(sys.argv[1:] if argv is None else argv)
+        words = _with_command(argv)
         command = next((word for word in words if word not in _COMMON), None)
-        args = build_parser(command).parse_args(words)
-        verbose = args.verbose
+        args = _parse(words, command)
         _run(args, reads=command in _READING)
         sys.stdout.flush()
     except SystemExit as stop:  # argparse has printed the error, or the help
         return _flush(stop.code)
     except BrokenPipeError:
-        return _flush(FINE)
-    except (KeyboardInterrupt, Pyprof2Error, OSError) as error:
-        if verbose:
+        raise
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the last place that can
+        if args.verbose:
             for line in traceback.format_exc().splitlines():
                 print(clean(line), file=sys.stderr)
-        code, message = _explain(error)
+        code, message = _explain(error, _inputs(args))
         print(f"pyprof2: {clean(message)}", file=sys.stderr)
         return code
     return FINE
+
+
+def _open_closed_streams() -> None:
+    """Open the null device in place of each standard stream that is closed.
+
+    Otherwise Python has None there, and the next file that is opened gets the number of the stream:
+    what anybody writes to it would go into that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _parse(words: Sequence[str], command: str | None) -> argparse.Namespace:
+    """Return the arguments.
+
+    Args:
+        words: of the command line.
+        command: the one among them, if any.
+
+    Raises:
+        UsageError: a command has more words than it takes, or an option that it does not have.
+    """
+    parser = build_parser(command)
+    args, rest = parser.parse_known_args(words)
+    if not rest:
+        return args
+    msg = f"{command}: unknown: {' '.join(rest)}; 'pyprof2 {command} --help' lists the options"
+    options = [word.partition("=")[0] for word in rest if word.startswith("-")]
+    if options:
+        hint = suggest(options[0], _options_of(parser))
+        msg = (
+            f"{command}: no option {options[0]}; {hint}'pyprof2 {command} --help' lists the options"
+        )
+    elif isinstance(getattr(args, "input", None), Path):
+        traces = shlex.join(map(str, [args.input, *rest]))
+        msg = f"{command} reads one recording or store; to join several: pyprof2 parse {traces}"
+    raise UsageError(msg)
+
+
+def _options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the options of the only command of a parser."""
+    commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))  # noqa: SLF001
+    return [each for own in commands.choices.values() for each in own._option_string_actions]  # noqa: SLF001
 
 
 def _with_command(words: Sequence[str]) -> list[str]:
@@ -234,9 +310,8 @@ def _with_command(words: Sequence[str]) -> list[str]:
             "an entry point: pyprof2 lines --entry FILE"
         )
         raise UsageError(msg)
-    near = difflib.get_close_matches(word, _COMMANDS, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "'pyprof2 --help' lists them"
-    msg = f"no command {word!r}, and no file of this name; {hint}"
+    hint = suggest(word, _COMMANDS) or "'pyprof2 --help' lists them"
+    msg = f"no command {word!r}, and no file of this name; {hint.rstrip()}"
     raise UsageError(msg)
 
 
@@ -247,51 +322,59 @@ def _run(args: argparse.Namespace, *, reads: bool) -> None:
             # `messages.warn` says what is left out, with all else that is wrong with a store.
             warnings.simplefilter("ignore", LeftOutWarning)
             if reads:
-                from pyprof2.cli.deferred import import_arrow
+                from pyprof2.pipeline.allocation import give_memory_back
 
-                import_arrow()
-            _run_on_store(args)
+                give_memory_back()
+            args.run(args)
     except (Exception, KeyboardInterrupt) as error:  # whatever it is, it is raised
         # Arrow has errors of several classes for it, and parsers those of formats.
-        named = getattr(args, "input", None) or getattr(args, "traces", None)
-        if not is_shortage(error) or (named is None and isinstance(error, MemoryShortError)):
+        named = _inputs(args)
+        if not is_shortage(error) or (not named and isinstance(error, MemoryShortError)):
             raise
         # A trace is named as the user did, not its temporary store.
-        raise shortage(error, named[0] if isinstance(named, list) else named or "it") from error
+        raise shortage(error, named[0] if named else "it") from error
 
 
-def _run_on_store(args: argparse.Namespace) -> None:
-    """Run the command; where a store's values make it fail, refuse the store."""
-    try:
-        args.run(args)
-    except _OF_WRONG_VALUES as error:
-        if is_shortage(error):
-            raise
-        from pyprof2.store.folder import is_store
-
-        named = getattr(args, "input", None)
-        store = named[0] if isinstance(named, list) else named
-        if store is None or isinstance(error, Pyprof2Error) or not is_store(store):
-            raise
-        msg = (
-            f"{store}: its tables hold what cannot be used ({type(error).__name__}; -v shows "
-            "where); make the store anew with 'pyprof2 parse'"
-        )
-        raise StoreError(msg) from error
+def _inputs(args: argparse.Namespace) -> list[Any]:
+    """Return the recordings and stores that the user names, in order."""
+    named = getattr(args, "input", None) or getattr(args, "traces", None) or []
+    return named if isinstance(named, list) else [named]
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
     raise TerminatedError(_BY_SIGNAL + number)
 
 
-def _explain(error: KeyboardInterrupt | Pyprof2Error | OSError) -> tuple[int, str]:
-    """Return the exit code and the line of the error."""
+def _explain(error: BaseException, inputs: Sequence[Path]) -> tuple[int, str]:
+    """Return the exit code and the line of the error.
+
+    Args:
+        error: that ended the command.
+        inputs: the recordings and stores that it was to read.
+    """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if isinstance(error, OSError):
         place = error.filename or "output"
         return ERROR, f"{place}: {error.strerror or error}; check the space and the permissions"
-    return USAGE if isinstance(error, UsageError) else ERROR, str(error)
+    if isinstance(error, Pyprof2Error):
+        return USAGE if isinstance(error, UsageError) else ERROR, str(error)
+    damage = _find_damage(inputs)
+    said = traceback.format_exception_only(error)[-1].strip()
+    return ERROR, damage or f"a fault in pyprof2, not in your files ({said}); -v shows where"
+
+
+def _find_damage(inputs: Sequence[Path]) -> str | None:
+    """Return what is wrong with the first damaged store among some inputs; None: nothing is."""
+    from pyprof2.store.folder import check_tables, is_store
+
+    for path in inputs:
+        try:
+            if is_store(path):
+                check_tables(path)
+        except Pyprof2Error as error:
+            return str(error)
+    return None
 
 
 def _flush(code: str | int | None) -> int:

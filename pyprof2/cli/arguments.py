@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2.errors import UsageError
 from pyprof2.reports import files
-from pyprof2.store.places import place
+from pyprof2.store.places import STDIN, place
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -106,11 +106,15 @@ def with_sides(target: files.Target, run: Run, *following: dict[str, Any]) -> fi
     return replace(target, sides=(evidence_of(run), following))
 
 
-def target_of(args: argparse.Namespace) -> files.Target:
+def target_of(args: argparse.Namespace, *, pages: bool = False) -> files.Target:
     """Return where to write, and in which form.
 
+    Args:
+        args: of the command.
+        pages: whether the command writes an HTML page into a file of that name.
+
     Raises:
-        UsageError: an option is for another form.
+        UsageError: an option is for another form, or the file's ending names none.
         OutputExistsError: the file is there, and `--force` is not given.
     """
     endings = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown"}
@@ -118,7 +122,10 @@ def target_of(args: argparse.Namespace) -> files.Target:
     output, width, is_safe, force, has_sides = (getattr(args, name, None) for name in names)
     ending = "" if output is None else files.ending_of(output)
     form = "json" if has_sides else args.format or endings.get(ending, "table")
+    texts = ("", ".txt", ".log", *((".html",) if pages else ()))
     refuse({
+        f"{output}: no format ends in {ending}; name it .csv, .json, .parquet, .md or .txt, or add "
+        "--format": not (has_sides or args.format or ending in texts or ending in endings),
         f"--envelope is for json, not for {args.format}: leave it out": has_sides
         and args.format not in (None, "json"),
         f"--width is for tables, not for {form}: leave it out": width is not None
@@ -227,6 +234,18 @@ def milliseconds(text: str) -> tuple[float, float]:
     return found
 
 
+def output_file(text: str) -> Path | None:
+    """Return the file that a text names; None, which is stdout, for `-`."""
+    return None if text == str(STDIN) else place(text)
+
+
+def output_folder(text: str) -> Path:
+    """Return the path for what cannot go to stdout: a folder, or several files."""
+    if text == str(STDIN):
+        unfit("this cannot be written to stdout: give a name")
+    return place(text)
+
+
 def step_range(text: str) -> tuple[int, int]:
     """Return `A` or `A:B` as the first and the last step."""
     first, colon, last = text.partition(":")
@@ -285,7 +304,13 @@ _SHARED: Final = {
             help="time of kernels and copies, or of the thread of the step; default: device, "
             "where one worked",
         ),
-        _option("-o", "--output", type=place, metavar="FILE", help="write to FILE"),
+        _option(
+            "-o",
+            "--output",
+            type=output_file,
+            metavar="FILE",
+            help="write to FILE; -: to stdout, the default",
+        ),
         _option("--force", action="store_true", help="replace FILE if it is there"),
         _option("-w", "--width", type=positive, metavar="WIDTH", help="width of the table"),
         _option(

@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> None:
         f"--format {args.format} is no page: leave it out, or give -o another suffix":
             is_page and args.format not in (None, "table"),
     })  # fmt: skip
-    target = arguments.target_of(args)
+    target = arguments.target_of(args, pages=True)
     others = _others(args)
     _check_csv_files(args)
     _check(args)

@@ -15,7 +15,7 @@ from pyprof2.capture import runner
 from pyprof2.cli import arguments, entry_points, messages
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
 from pyprof2.integrations.environment import ON_DEMAND
-from pyprof2.store.places import Address, place
+from pyprof2.store.places import Address
 from pyprof2.store.unfinished import claimed_path
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _add_recording(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-o",
         "--output",
-        type=place,
+        type=arguments.output_folder,
         metavar="OUT",
         help="the recording; by default named after the script, in the current folder",
     )

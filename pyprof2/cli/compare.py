@@ -54,6 +54,9 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         "each rank; phase or phase,kind, of an inference server: for a token that went in",
     )
     arguments.add(command, "top", help="only N parts")
+    arguments.flags(
+        command, allow_mismatch="compare runs of different devices or workloads all the same"
+    )
     command.add_argument(
         "--fail-on",
         type=_gate,
@@ -67,9 +70,7 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
 
 def _add_output(command: argparse.ArgumentParser) -> None:
     arguments.add(command, "format envelope csv-safe output")
-    words = "compare runs that are not comparable; replace FILE if it is there"
-    arguments.add(command, "force", help=words)
-    arguments.add(command, "width")
+    arguments.add(command, "force width")
 
 
 def _gate(text: str) -> Gate:
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
         show_serving_difference(runs, [str(args.a), str(args.b)], axes, target)
         return
     found = compare(
-        args.a, args.b, steps=args.steps, by=axes, force=args.force,
+        args.a, args.b, steps=args.steps, by=axes, force=args.allow_mismatch,
         progress=arguments.wants_progress(args),
     )  # fmt: skip
     target = arguments.with_sides(target, found.b, call("advise", input=str(args.b)))

@@ -56,7 +56,7 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=arguments.output_folder,
         metavar="DIR",
         help="keep the script, recording and store in DIR",
     )

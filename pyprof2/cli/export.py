@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from pyprof2.cli import arguments, messages
 from pyprof2.errors import UsageError
 from pyprof2.reports import files
-from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -69,12 +68,15 @@ def _add_kinds(command: argparse.ArgumentParser) -> None:
     )
     kind.add_argument(
         "--skyline",
-        type=place,
+        type=arguments.output_folder,
         metavar="FILE",
         help="Skyline's reports time and memory, version 1, in one SQLite file",
     )
     kind.add_argument(
-        "--deepview", type=place, metavar="FILE", help="the JSON of DeepView's analysis"
+        "--deepview",
+        type=arguments.output_folder,
+        metavar="FILE",
+        help="the JSON of DeepView's analysis",
     )
     command.add_argument(
         "--of",

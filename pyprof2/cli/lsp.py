@@ -6,7 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from pyprof2.cli import arguments
-from pyprof2.errors import UsageError
+from pyprof2.errors import refuse_without
 
 if TYPE_CHECKING:
     import argparse
@@ -34,8 +34,7 @@ def run(args: argparse.Namespace) -> None:
     """Serve until the editor goes."""
     del args
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
-        msg = "the editor's server needs more packages: pip install 'pyprof2[lsp]'"
-        raise UsageError(msg)
+        refuse_without("the editor's server", "pygls", "PyYAML")
     from pyprof2.lsp.server import run as serve
 
     serve()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.cli import arguments
-from pyprof2.errors import refuse
+from pyprof2.errors import refuse, refuse_without
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.folders:
         refuse("name the folders whose recordings may be read, as 'pyprof2 mcp traces'")
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
-        refuse("to answer agents needs more packages: pip install 'pyprof2[mcp]'")
+        refuse_without("the server for agents", *_NEEDED)
     from pyprof2.agents.folders import Folders
     from pyprof2.agents.server import serve
 

@@ -46,7 +46,7 @@ def add_to(commands: arguments.Commands) -> None:
     command.add_argument(
         "-o",
         "--output",
-        type=place,
+        type=arguments.output_folder,
         metavar="STORE",
         help="where to write, which may be an address (default: <stem>.pyprof2 beside the first "
         "trace, or in the current directory if that is far away)",
@@ -96,15 +96,13 @@ def _add_beside(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Parse `args.traces`, and print where the store is."""
-    from pyprof2.cli.deferred import defer_pandas, import_arrow
-
-    import_arrow(also_in_children=True)
-    defer_pandas()
     from pyprof2.analysis.summaries.checks import problem_lines
+    from pyprof2.pipeline.allocation import give_memory_back
     from pyprof2.pipeline.parsing import default_store, parse
     from pyprof2.store.folder import read_manifest
     from pyprof2.store.remote import written
 
+    give_memory_back()
     store = default_store(args.traces[0]) if args.output is None else args.output
     with written(store, force=args.force) as local, _executor(args.dask) as executor:
         parse(

@@ -212,12 +212,8 @@ def run(args: argparse.Namespace) -> None:
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr problems of the recording."""
-    from pyprof2.cli.deferred import defer_pandas, import_tabulate
     from pyprof2.reports.profile import Profile
 
-    defer_pandas()
-    if query.target.is_text:
-        import_tabulate()
     profile = Profile(loaded, query)
     if not quiet:
         messages.say_why_empty(profile.missing, query.input)

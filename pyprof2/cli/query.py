@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.summaries.profile_columns import (
+    VALUES,
     axis_named,
     check_axes,
+    check_names,
     check_selects_calls,
     compile_pattern,
 )
@@ -143,5 +145,7 @@ def _check(args: argparse.Namespace, axes: tuple[str, ...]) -> None:
     arguments.refuse(
         {"--pyprof is a table of kernels: leave --by out": args.pyprof and axes != KERNEL}
     )
+    for name in VALUES:
+        check_names(name, getattr(args, name) or ())
     for pattern in _PATTERNS:
         compile_pattern(getattr(args, pattern) or "")

@@ -10,7 +10,7 @@ from pyprof2.cli import arguments
 from pyprof2.parsers.formats import stem_of
 from pyprof2.reports import files
 from pyprof2.reports.cells import clean
-from pyprof2.store.places import folder_of, name_of, place
+from pyprof2.store.places import STDIN, folder_of, name_of, place
 
 if TYPE_CHECKING:
     import argparse
@@ -34,8 +34,8 @@ def add_to(commands: arguments.Commands) -> None:
         epilog=_EXAMPLES,
     )
     arguments.add(command, "input")
-    words = "where to write (default: <stem>.html beside the store or trace)"
-    arguments.add(command, "output", help=words)
+    words = "where to write; -: to stdout (default: <stem>.html beside the store or trace)"
+    arguments.add(command, "output", type=place, help=words)
     command.add_argument(
         "--against",
         type=place,
@@ -63,7 +63,8 @@ def add_to(commands: arguments.Commands) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the page of `args.input`, and print where it is."""
-    output = default_output(args.input) if args.output is None else args.output
+    output = args.output or default_output(args.input)
+    output = None if output == STDIN else output
     files.check_free(output, force=args.force)
     root = args.source_root
     words = f"--source-root {root}: no such folder; name the one with your code"
@@ -80,7 +81,8 @@ def run(args: argparse.Namespace) -> None:
         args.tp,
     )
     files.write_parts(html.page(packed_document(arguments.loaded(args), query)), output)
-    print(clean(str(output)))
+    if output is not None:
+        print(clean(str(output)))
 
 
 def default_output(path: Path) -> Path:

@@ -19,7 +19,6 @@ from pyprof2.cli import arguments
 from pyprof2.errors import CaptureError, OutputExistsError
 from pyprof2.integrations.environment import ON_DEMAND
 from pyprof2.reports.cells import clean
-from pyprof2.store.places import place
 
 if TYPE_CHECKING:
     import argparse
@@ -125,7 +124,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-o",
         "--output",
-        type=place,
+        type=arguments.output_folder,
         metavar="DIR",
         help="the folder of the recordings; the store is DIR.pyprof2 (default: watch-DATE-TIME)",
     )

@@ -14,7 +14,7 @@ import importlib.util
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyprof2.errors import Pyprof2Error, refuse
+from pyprof2.errors import Pyprof2Error, refuse, refuse_without
 from pyprof2.lsp.positions import Text, language_of, without_mark
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ def _candidates(path: Path, text: Text) -> list[Candidate]:
     language = language_of(None, str(path))
     if language == "yaml":
         if importlib.util.find_spec("yaml") is None:
-            refuse("reading YAML needs one more package: pip install 'pyprof2[lsp]'")
+            refuse_without("reading YAML", "PyYAML")
         return in_yaml(text)
     if language != "python":
         refuse(f"{path}: neither a program (.py) nor YAML (.yaml, .yml)")

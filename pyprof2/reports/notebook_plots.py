@@ -13,7 +13,7 @@ import pandas as pd
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.rank_parts import PARTS
-from pyprof2.errors import UsageError, refuse
+from pyprof2.errors import UsageError, refuse, without
 from pyprof2.reports.notebook import escape
 from pyprof2.reports.page.job import HEAT, heat_of, standing_out
 from pyprof2.reports.page.values import column_values
@@ -255,8 +255,7 @@ def _plotly() -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError as error:
-        msg = "pictures need the package plotly; install 'pyprof2[plot]'"
-        raise UsageError(msg) from error
+        raise UsageError(without("a picture", "plotly")) from error
     return go
 
 

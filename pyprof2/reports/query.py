@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,7 +17,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     asked_columns,
     row_columns_of,
 )
-from pyprof2.errors import refuse
+from pyprof2.errors import refuse, suggest
 from pyprof2.reports import cells
 from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS, PYPROF_DEFAULT, PYPROF_ONLY
 from pyprof2.tables import PROFILE_COLUMNS, real
@@ -162,9 +161,8 @@ def column_named(name: str, available: Sequence[str]) -> str:
     """
     found = match_column(name, available)
     if found is None:
-        near = difflib.get_close_matches(name, available, n=5, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(available)}"
-        refuse(f"no column {name!r}; {hint}")
+        hint = suggest(name, available) or f"there are {', '.join(available)}"
+        refuse(f"no column {name!r}; {hint.rstrip()}")
     return found
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.columns import as_pandas
-from pyprof2.errors import TraceError, UsageError, refuse
+from pyprof2.errors import TraceError, UsageError, refuse, without
 from pyprof2.store.folder import STORED
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyprof2.store.rank_tables import RankTables
 
-_NO_DASK: Final = "Dask is not installed; install 'pyprof2[dask]'"
+_NO_DASK: Final = without("reading on a cluster", "dask", "distributed")
 _PATIENCE_S: Final = 10
 """How long to wait for a scheduler."""
 

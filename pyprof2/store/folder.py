@@ -339,6 +339,21 @@ def read_rank(path: Path, name: str, rank: int, columns: Collection[str] | None 
         raise _damaged(path / name, error) from error
 
 
+def check_tables(path: Path) -> None:
+    """Read every row of every table of a store.
+
+    Raises:
+        StoreError: the manifest or a table is damaged.
+        SchemaError: the store was written by another schema version.
+    """
+    read_manifest(path)
+    for name, table in STORED.items():
+        for rank, _ in _rank_files(path / name):
+            parts = open_parts(path, name, rank)
+            for part in range(len(parts)):
+                parts.read(part, table.names)
+
+
 def open_parts(path: Path, name: str, rank: int, *, own: bool = False) -> TableParts:
     """Return a table of one rank, whose rows are read part by part.
 

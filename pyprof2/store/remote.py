@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.errors import OutputExistsError, Pyprof2Error, RemoteError
+from pyprof2.errors import OutputExistsError, Pyprof2Error, RemoteError, without
 from pyprof2.parsers.formats import ENDINGS
 from pyprof2.store.folder import is_store
 from pyprof2.store.places import MANIFEST, STDIN, STDIN_NAME, WEB, Address, place
@@ -167,7 +167,7 @@ def _filesystem(address: Address) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        msg = f"{address}: needs the package fsspec; pip install 'pyprof2[remote]'"
+        msg = f"{address}: {_without_packages(address)}"
         raise RemoteError(msg) from error
     with _explained(address):
         files, root = url_to_fs(address.url)
@@ -184,17 +184,21 @@ def _explained(address: Address) -> Iterator[None]:
     except Pyprof2Error:
         raise
     except Exception as error:  # no class is common to them
-        msg = f"{address}: {_reason(error)}"
+        reason = _without_packages(address) if isinstance(error, ImportError) else _reason(error)
+        msg = f"{address}: {reason}"
         raise RemoteError(msg) from error
+
+
+def _without_packages(address: Address) -> str:
+    scheme = address.url.partition(":")[0].lower()
+    client = _CLIENTS.get(scheme)
+    return without(f"{scheme}://", "fsspec", *([client] if client else []))
 
 
 def _reason(error: Exception) -> str:
     text = _SECRETS.sub("", " ".join(str(error).split())) or type(error).__name__
     words = f"{type(error).__name__} {text}"
     reasons = {
-        f"another package is needed ({text}); pip install 'pyprof2[remote]'": isinstance(
-            error, ImportError
-        ),
         "no kind of address that fsspec knows; s3, gs, az, hdfs and https are some": (
             isinstance(error, ValueError) and "rotocol not known" in text
         ),
@@ -212,6 +216,11 @@ def _reason(error: Exception) -> str:
     return next((reason for reason, holds in reasons.items() if holds), f"it failed: {words}")
 
 
+_CLIENTS: Final = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
+    "abfss": "adlfs", "http": "aiohttp", "https": "aiohttp", "hdfs": "pyarrow",
+}  # fmt: skip
+"""The package that fsspec reads a kind of address with."""
 _LONGEST_PATH: Final = 4096
 
 

@@ -204,7 +204,7 @@ def test_kernels_of_graphs_without_op_are_refused(shared_trace: Callable[[str], 
 def test_names_and_steps_that_are_not_there_are_errors(training: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="which of H100 SXM"):
         training.predict("H100")
-    with pytest.raises(UsageError, match="near are H100 SXM"):
+    with pytest.raises(UsageError, match="did you mean H100 SXM"):
         training.predict("H10 SXM")
     with pytest.raises(UsageError, match="no step 77"):
         training.predict("L4", step=77)

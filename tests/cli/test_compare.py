@@ -157,7 +157,7 @@ def test_runs_on_other_devices_are_not_comparable(
 
     assert main(["compare", str(runs[0]), str(other)]) == 2
     assert "devices are" in capsys.readouterr().err
-    assert main(["compare", str(runs[0]), str(other), "--force"]) == 0
+    assert main(["compare", str(runs[0]), str(other), "--allow-mismatch"]) == 0
 
 
 def test_another_model_is_not_comparable(runs: tuple[Path, Path], tmp_path: Path) -> None:

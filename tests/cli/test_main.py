@@ -189,26 +189,62 @@ def test_verbose_shows_where_an_error_came_from(invoke: Callable[..., Any], tmp_
     assert verbose.err.splitlines()[-1] == quiet.err.strip()
 
 
-def test_a_store_whose_values_cannot_be_used_is_one_line(
+def _fail(*_: object) -> None:
+    msg = "oops"
+    raise TypeError(msg)
+
+
+def test_an_error_of_pyprof2_itself_is_not_blamed_on_the_store(
     invoke: Callable[..., Any],
     trace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = pyprof2.parse(trace, tmp_path / "s.pyprof2")
+    monkeypatch.setattr("pyprof2.analysis.summaries.explain.explain", _fail)
 
-    def fail(*_: object) -> None:
-        raise TypeError
+    for recording in (store, trace):
+        result = invoke("explain", recording, "op:0")
 
-    monkeypatch.setattr("pyprof2.analysis.summaries.explain.explain", fail)
+        assert (result.code, result.out) == (1, "")
+        assert result.err == (
+            "pyprof2: a fault in pyprof2, not in your files (TypeError: oops); -v shows where\n"
+        )
+        assert "Traceback" in invoke("-v", "explain", recording, "op:0").err
+
+
+def test_an_error_on_a_store_with_a_damaged_table_names_the_table(
+    invoke: Callable[..., Any],
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = pyprof2.parse(trace, tmp_path / "s.pyprof2")
+    monkeypatch.setattr("pyprof2.analysis.summaries.explain.explain", _fail)
+    file = store / "stalls" / "rank-0.parquet"  # which explain does not read
+    file.write_bytes(b"PAR1")
 
     result = invoke("explain", store, "op:0")
 
     assert (result.code, result.out) == (1, "")
     assert result.err == (
-        f"pyprof2: {store}: its tables hold what cannot be used (TypeError; -v shows where); "
-        "make the store anew with 'pyprof2 parse'\n"
+        f"pyprof2: {file.parent}: damaged (ArrowInvalid); make the store anew with "
+        "'pyprof2 parse --force'\n"
     )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_a_closed_stream_is_no_error(trace: Path, tmp_path: Path, closed: str) -> None:
+    output = tmp_path / "ops.csv"
+    for command in (["prof", trace], ["prof", trace, "--by", "op", "-o", output], ["prof", "no"]):
+        done = subprocess.run(
+            ["/bin/bash", "-c", f'"$@" {closed}', "-", *COMMAND, *map(str, command)],
+            capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+
+        assert done.returncode == (command[1] == "no"), done.stderr
+        assert "Traceback" not in done.stderr
+    assert output.read_text().startswith('"op",')
 
 
 @pytest.mark.parametrize("place", ["before", "after"])

@@ -341,6 +341,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
         pytest.param(["--csv", "--format", "json"], id="two formats"),
         pytest.param(["-c", "op,,layer"], id="empty name"),
         pytest.param(["-q", "-v"], id="quiet and verbose"),
+        pytest.param(["--rank", "0", "--rank", "1"], id="an option twice"),
     ],
 )
 def test_what_the_parser_refuses_is_exit_code_2(
@@ -349,7 +350,9 @@ def test_what_the_parser_refuses_is_exit_code_2(
     result = invoke("prof", "x", *options)
 
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("usage: pyprof2 prof")
+    assert result.err.startswith("pyprof2 prof: ")
+    assert result.err.endswith("; 'pyprof2 prof --help' lists the options\n")
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "parquet"])

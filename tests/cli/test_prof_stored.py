@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -137,23 +135,6 @@ def test_no_kernel_is_read_for_what_is_stored(invoke: Invoke, store: Path) -> No
         shutil.rmtree(store / name)
 
     assert [invoke("prof", store, *options) for options in shown] == wanted
-
-
-@pytest.mark.kept("options0", "options4")
-@pytest.mark.parametrize(
-    "options",
-    [[], ["--by", "layer"], ["--by", "op", "--op", "mm"], ["--by", "kernel"], ["--by", "step"]],
-)
-def test_a_table_of_what_is_stored_needs_no_pandas(store: Path, options: list[str]) -> None:
-    code = (
-        "import sys; from pyprof2.cli import main\n"
-        f"main({['prof', str(store), *options]!r})\n"
-        "print([name for name in ('pandas', 'torch') if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert "of GPU work" in done.stdout
-    assert done.stderr.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

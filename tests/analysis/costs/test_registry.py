@@ -10,7 +10,6 @@ from hypothesis import given, settings
 
 from pyprof2.analysis import costs
 from pyprof2.analysis.costs import (
-    CATEGORIES,
     Cost,
     Estimate,
     Evidence,
@@ -26,6 +25,7 @@ from pyprof2.analysis.costs import (
 from pyprof2.analysis.costs.operands import numel, tally, tensor
 from pyprof2.errors import CostRegistrationError
 from pyprof2.signatures import DTYPE_BITS, Input, OpCall, Scalar, Tensor
+from pyprof2.tables import CATEGORIES
 
 if TYPE_CHECKING:
     from pathlib import Path
