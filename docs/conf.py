@@ -21,6 +21,8 @@ release: Final = __version__
 extensions: Final = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns: Final = ["_generated"]
 html_theme: Final = "furo"
+# Options begin with two dashes, which typesetters make one.
+smartquotes: Final = False
 html_title: Final = f"pyprof2 {__version__}"
 html_static_path: Final = ["_static"]
 html_css_files: Final = ["pages.css"]

@@ -1,51 +1,45 @@
-"""The recordings that the documentation shows, and its commands run on them, in this process.
+"""The recordings that the documentation shows, and its commands, run on them as a user runs them.
 
-A page has the real output of each command. What it reads is made here once: the two recordings that
-come with pyprof2, and made-up ones of what these lack, which are the tests' own.
+A page has the real output of each command, which runs in a process of its own. What it reads is
+made here once: the two recordings that come with pyprof2, and made-up ones of what these lack,
+which are the tests' own. `python -m docs.examples FOLDER` writes them, to try the commands.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
-import io
 import json
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pyprof2.cli import main
 from tests import dialled, training_trace
 from tests.analysis.job.job_generator import Job, simulate, write
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOT: Final = Path(__file__).resolve().parent.parent
+PROGRAM: Final = Path(sys.executable).with_name("pyprof2")
+"""The installed command."""
 WIDTH: Final = 110
 """Columns of the terminal that commands run in."""
 
 
-@functools.cache
-def folder() -> Path:
-    """Return a folder with all recordings, which goes when the program ends.
+def write_recordings(place: Path) -> None:
+    """Write all recordings into a folder that exists.
 
     `demo.json.gz` is real, of a CPU; `gpu.pyprof2` the store of a real one of an H200. Made up are
     `train.json`, a training on an H100 that waits for its loader, `faster.json`, the same with a
     faster loader, `job`, four ranks of which one is slow, and `b8.json`, `b16.json`, `b32.json`,
     steps at three batch sizes.
     """
-    place = Path(tempfile.mkdtemp(prefix="examples-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
     shutil.copy(ROOT / "pyprof2" / "data" / "demo.json.gz", place)
-    gpu = place / "gpu"
-    with contextlib.redirect_stdout(io.StringIO()):
-        main(["demo", "--gpu", "-o", str(gpu)])
-    (gpu / "gpu.pyprof2").rename(place / "gpu.pyprof2")
+    run("pyprof2 demo --gpu -o gpu", place)
+    (place / "gpu" / "gpu.pyprof2").rename(place / "gpu.pyprof2")
     (place / "train.json").write_bytes(training_trace.training_trace())
     slow = training_trace.LOADING
     try:
@@ -59,42 +53,60 @@ def folder() -> Path:
         events = list(dialled.events(size, "/home/me/train.py", "/home/me"))
         document = {"traceEvents": events, "deviceProperties": [dialled.DEVICE]}
         (place / f"b{size}.json").write_text(json.dumps(document), encoding="utf-8")
-    return place
-
-
-@contextlib.contextmanager
-def _inside(place: Path) -> Iterator[None]:
-    """Work in a folder, with a terminal of our width, and without colours."""
-    here, variables = Path.cwd(), {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    os.chdir(place)
-    try:
-        yield
-    finally:
-        os.chdir(here)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @functools.cache
-def output(command: str) -> str:
-    """Return what a command writes to stdout.
+def folder() -> Path:
+    """Return a folder with all recordings, which goes when the program ends."""
+    place = Path(tempfile.mkdtemp(prefix="examples-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    write_recordings(place)
+    return place
+
+
+def run(command: str, place: Path) -> str:
+    """Return what a command of ours writes to stdout, run in a folder, in a terminal of `WIDTH`.
 
     Raises:
-        ValueError: it is none of ours, or fails.
+        ValueError: it is not a command of ours, or it fails.
     """
     program, *arguments = shlex.split(command)
     if program != "pyprof2":
         msg = f"not a command of ours: {command}"
         raise ValueError(msg)
-    out, problems = io.StringIO(), io.StringIO()
-    with (
-        _inside(folder()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(problems)
-    ):  # fmt: skip
-        code = main(arguments)
-    if code:
-        msg = f"{command}: exit code {code}: {problems.getvalue().strip()}"
+    environment = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
+    done = subprocess.run(
+        [str(PROGRAM), *arguments], cwd=place, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    if done.returncode:
+        msg = f"{command}: exit code {done.returncode}: {done.stderr.strip()}"
         raise ValueError(msg)
+    return done.stdout
+
+
+@functools.cache
+def output(command: str) -> str:
+    """Return what a command writes to stdout in the folder of the recordings.
+
+    Raises:
+        ValueError: it is not a command of ours, or it fails.
+    """
     # Without a compiler another scanner reads the same.
-    return out.getvalue().replace("Python scanner", "compiled scanner")
+    return run(command, folder()).replace("Python scanner", "compiled scanner")
+
+
+def main() -> int:
+    """Write the recordings into the folder that the command line names; return the exit code."""
+    if len(sys.argv) != 2:
+        print("usage: python -m docs.examples FOLDER", file=sys.stderr)
+        return 2
+    place = Path(sys.argv[1])
+    place.mkdir(parents=True)
+    write_recordings(place)
+    print(f"cd {shlex.quote(str(place))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

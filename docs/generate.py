@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from docs import notebook
-from docs.examples import WIDTH, output
+from docs.examples import WIDTH, folder, output
 from pyprof2.analysis.costs import registry
 from pyprof2.analysis.hardware.devices import DEVICES
 from pyprof2.analysis.hardware.tensor_core import RULES, RULES_VERSION
@@ -81,8 +83,13 @@ def main() -> int:
         stale.append(str(NOTEBOOK.relative_to(ROOT)))
         if not check:
             NOTEBOOK.write_text(ran, encoding="utf-8")
-    for page in _pages():
-        old = page.read_text(encoding="utf-8")
+    texts = {page: page.read_text(encoding="utf-8") for page in _pages()}
+    shown = [part["what"] for text in texts.values() for part in _PART.finditer(text)]
+    commands = dict.fromkeys(what.removeprefix("$ ") for what in shown if what.startswith("$ "))
+    folder()  # before there are threads
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(output, commands))  # the results stay in its cache
+    for page, old in texts.items():
         new = _PART.sub(_filled, old)
         if new != old:
             stale.append(str(page.relative_to(ROOT)))

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-import pyprof2.api.run
 from docs import examples
 from pyprof2.cli import build_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyprof2.api.run import Run
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGES: Final = ("from-hta", "from-nsys-stats", "from-tensorboard", "from-tracelens")
@@ -27,7 +23,6 @@ _COLUMN: Final = re.compile(
     r"|rule|finding|stack|layer|grid|block|registers|stream|step|recompute|allocations|occurrences"
 )
 _AS_TABLES: Final = ("prof", "idle", "ranks", "compare", "advise", "memory")
-_RECORDINGS: Final = ("train.json", "faster.json", "job")
 _NO_TABLE: Final = ("--summary", "--envelope", " -o ")
 
 
@@ -88,26 +83,7 @@ def test_the_pages_have_rows() -> None:
     assert min(counts.values()) >= 15
 
 
-@functools.cache
-def store_of(recording: Path) -> Path:
-    return pyprof2.api.run.parse(recording, recording.with_name(f"{recording.name}.pyprof2"))
-
-
-@pytest.fixture
-def parse_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make commands read the store of a recording, which is parsed once for all of them."""
-    load = pyprof2.api.run.load
-
-    def load_store(path: Path | list[Path], **options: Any) -> Run:
-        if isinstance(path, Path) and path.name in _RECORDINGS:
-            return load(store_of(examples.folder() / path), **options)
-        return load(path, **options)
-
-    monkeypatch.setattr(pyprof2.api.run, "load", load_store)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("parse_once")
 @pytest.mark.parametrize("written", WRITTEN, ids=lambda w: f"{w.page}: {w.command}")
 def test_a_command_of_another_tool_has_one_that_runs(written: Written) -> None:
     command = written.command
