@@ -13,6 +13,7 @@ from pyprof2.columns import combinations, int_array, text_array
 from pyprof2.errors import refuse
 from pyprof2.recording import int_column
 from pyprof2.tables import IDLE, TEXT, Column
+from pyprof2.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -218,5 +219,5 @@ def _doings(rows: pd.DataFrame, most: int) -> list[dict[str, Any]]:
     rest = [own for _, own in by[most:]]
     if rest:
         sums = {n: sum(_sums(own)[n] for own in rest) for n in ("count", "time_ns")}
-        found.append({"doing": f"({len(rest)} others)"} | sums)
+        found.append({"doing": f"({counted(len(rest), 'other')})"} | sums)
     return found

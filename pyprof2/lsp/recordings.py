@@ -89,17 +89,24 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def newest(roots: Sequence[str], more: Sequence[str], mapped: Mapping[str, str]) -> FoundRecording:
-    """Return the newest recording that is of files below the roots.
+def newest(
+    roots: Sequence[str],
+    more: Sequence[str],
+    mapped: Mapping[str, str],
+    opened: Sequence[str] = (),
+) -> FoundRecording:
+    """Return the newest recording that has lines of an open file, else of any below the roots.
 
     Args:
         roots: the folders of the workspace.
         more: other folders to search.
         mapped: folders as they are called where it was recorded, and here.
+        opened: the files that are open, with links resolved; none: any file counts.
     """
     from pyprof2.errors import Pyprof2Error
 
-    passed = []
+    passed: list[str] = []
+    of_others: FoundRecording | None = None
     for path in search([*roots, *more])[:_MOST_TRIED]:
         try:
             found = read(path, roots, mapped)
@@ -107,10 +114,15 @@ def newest(roots: Sequence[str], more: Sequence[str], mapped: Mapping[str, str])
             passed.append(f"{path.name}: {error}")
             continue
         if set(found["states"].values()) & {SAME, CHANGED, UNKNOWN}:
-            found["passed"] = passed
-            return found
+            found["passed"] = [*passed]
+            if not opened or any(
+                os.path.realpath(here) in opened for here in found["local"].values()
+            ):
+                return found
+            of_others = of_others or found
+            continue
         passed.append(f"{path.name}: no line of it is of a file of this workspace{_where(found)}")
-    return FoundRecording(costs=None, local={}, states={}, before={}, passed=passed)
+    return of_others or FoundRecording(costs=None, local={}, states={}, before={}, passed=passed)
 
 
 def _where(found: FoundRecording) -> str:

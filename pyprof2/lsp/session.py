@@ -95,7 +95,8 @@ class Session:
                 found = await self._reader.ask("read", path=path, **where)
             else:
                 more = [str(self.kept.recordings)]
-                found = await self._reader.ask("newest", more=more, **where)
+                opened = [file.path for file in self.files.values() if file.path is not None]
+                found = await self._reader.ask("newest", more=more, opened=opened, **where)
         except WorkerError as error:
             self.trouble = str(error)
         else:
@@ -224,6 +225,9 @@ class Session:
         place = None if path is None else os.path.realpath(path)
         language = language_of(document.language_id, path)
         self.files[document.uri] = File(document, place, language)
+        is_chosen = bool(self.settings.recording)
+        if self._loading is not None and not is_chosen and self.costs_in(MAIN, place) is None:
+            self.load()  # another recording may have this file
         self._analyse_later(document.uri, 0)
 
     def edited(self, uri: str) -> None:

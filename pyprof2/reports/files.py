@@ -221,7 +221,10 @@ def replacing(path: Path) -> Iterator[Path]:
     if _is_special(path):
         yield path
         return
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:  # it would name the temporary file
+        raise OSError(error.errno, error.strerror, str(path)) from error
     os.close(handle)
     temporary = Path(name)
     try:

@@ -43,6 +43,8 @@ _OF_RANK: Final = (
     "copy_only_ns", "overlap_pct", "copy_overlap_ns", "windows",
 )  # fmt: skip
 """The columns of the table of ranks; those from the sixth on only where any is not 0."""
+_OF_STEP: Final = ("rank", "step", "device", "window_ns")
+"""The first columns of the table of steps, which are always shown."""
 _KNOWN: Final = {
     "collective": [c for c in COLLECTIVES.columns if c.name != "group_ranks"],
     "clock": [c for c in CLOCKS.columns if not c.name.endswith("_ns")],
@@ -83,7 +85,9 @@ def by_rank(job: JobOfRanks) -> pd.DataFrame:
 
 
 def _by_step(job: JobOfRanks) -> pd.DataFrame:
-    return job.parts
+    """Return one row per rank, device and step: its time, in parts that add up to it."""
+    others = [name for name in job.parts if name not in _OF_STEP]
+    return job.parts[[*_OF_STEP, *others]]
 
 
 def _by_collective(job: JobOfRanks) -> pd.DataFrame:
@@ -213,7 +217,8 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
     # Which rank is slow comes before all else.
     said = (f"{text[:1].upper()}{text[1:]}." for text in answers(job))
     answer = map(cells.bold, cells.wrapped(said, target.line_width))
-    lines = [*answer, *_heading(job), "", *_table(job, rows, query)]
+    heading = cells.wrapped(_heading(job), target.line_width)
+    lines = [*answer, *heading, "", *_table(job, rows, query)]
     if query.by == "rank":
         lines += ["", *cells.wrapped(sentences(job), target.line_width)]
     target.write_lines(lines)
@@ -242,12 +247,13 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
         return ["nothing to show"]
     more = len(rows) - len(shown)
     rest = [f"{counted(more, 'more row')}: --top {len(rows)}"] if more else []
-    droppable = [str(name) for name in shown][:2:-1]
+    always = _OF_STEP if query.by == "step" else tuple(map(str, shown))[:3]
+    droppable = [str(name) for name in shown if name not in always][::-1]
     lines = with_short_lines(shown, job.run.source_roots)
     table = drawn(lines, query.target, droppable=droppable)
     if table.left_out:
         rest.append(f"columns that did not fit (-w): {', '.join(table.left_out)}")
-    return [*table.lines, *rest]
+    return [*table.lines, *cells.wrapped(rest, query.target.line_width)]
 
 
 def sentences(job: JobOfRanks) -> Iterator[str]:

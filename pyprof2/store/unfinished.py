@@ -67,7 +67,11 @@ def claim_path(wanted: Path, claims: contextlib.ExitStack) -> Path:
     own = f"{wanted.name}-pid{os.getpid()}"
     names = (f"{own}-{n}" if n else own for n in itertools.count())
     for path in (wanted, *map(wanted.with_name, itertools.islice(names, _TRIES))):
-        if (mark := _mark(path.with_name(f".{path.name}.claim"))) is not None:
+        try:
+            mark = _mark(path.with_name(f".{path.name}.claim"))
+        except OSError as error:  # it would name the file of the claim
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        if mark is not None:
             claims.callback(_unmark, *mark)
             return path
     msg = f"{wanted}: its name is claimed in many forms by others; name another"

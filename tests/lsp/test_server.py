@@ -289,6 +289,25 @@ def test_the_newest_recording_of_the_workspace_is_shown_and_others_can_be_chosen
     assert editor.lenses() == [(1, "pyprof2: numbers are put away")]
 
 
+def test_the_newest_recording_with_lines_of_the_open_file_is_shown(
+    start: Callable[..., Editor], tmp_path: Path
+) -> None:
+    script = workspace(tmp_path / "ws")
+    old = script.parent / "net.pyprof2"
+    os.utime(old / "manifest.json", (time.time() - 60, time.time() - 60))
+    other = script.with_name("compiled.py")
+    other.write_bytes(script.read_bytes())
+    os.utime(other, (time.time() - 3600, time.time() - 3600))
+    new = record(script.parent, other, "comp", slower=2)
+
+    editor = opened(start, script)
+
+    assert editor.run("state")["recording"] == str(old)
+    assert editor.hints() == HINTS
+    editor.open(other)
+    editor.wait(lambda: editor.run("state")["recording"] in (str(old), str(new)))
+
+
 def test_files_that_changed_or_are_not_here_are_said(
     start: Callable[..., Editor], tmp_path: Path
 ) -> None:
