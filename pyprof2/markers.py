@@ -84,13 +84,13 @@ claims what cannot be (see the page *Limits* of the documentation), and never ra
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
+from functools import cache
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote, unquote
-
-import msgspec
 
 from pyprof2.signatures import Input, Scalar, Tensor, is_possible, plain_input
 
@@ -149,22 +149,6 @@ HeldFor: TypeAlias = Literal[
 Weight: TypeAlias = tuple[str, str, int, int, int | None, int | None, str | None]
 """Name, dtype, address; bytes: own, of the gradient, of the optimizer's state; lines."""
 StepEvent: TypeAlias = Literal["begins", "over", "stepped", "batch", "ended"]
-
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
-_Place = Annotated[int, msgspec.Meta(ge=0, lt=10**9)]  # of a process in a job: no job is larger
-_Step = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-_Address = Annotated[int, msgspec.Meta(gt=0, le=_MAX_INT)]
-_Block = tuple[_Address, _Bytes]
-_Blocks = Annotated[tuple[_Block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)]
-_Weight = tuple[str, str, _Address, _Bytes, _Bytes | None, _Bytes | None, str | None]
-_Weights = Annotated[tuple[_Weight, ...], msgspec.Meta(max_length=WEIGHTS_AT_MOST)]
-_Threads = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
-# Limits of one CPU: the fastest do some 1e13 FLOP/s and move 1e12 bytes per second.
-_Flops = Annotated[float, msgspec.Meta(gt=0, le=1e16)]
-_Joules = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-_Bandwidth = Annotated[float, msgspec.Meta(gt=0, le=1e14)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,37 +219,37 @@ class Marker:
     forward: str | None = None
     accumulate: bool = False
     name: str | None = None
-    step: _Step | None = None
+    step: int | None = None
     event: StepEvent | None = None
-    rank: _Place | None = None
-    world_size: _Place | None = None
+    rank: int | None = None
+    world_size: int | None = None
     torch: str | None = None
     source_root: str | None = None
-    bytes: _Bytes | None = None
+    bytes: int | None = None
     group: str | None = None
-    ranks: tuple[_Place, ...] | None = None
-    threads: _Threads | None = None
-    flop_per_s: dict[str, _Flops] | None = None
-    bytes_per_s: _Bandwidth | None = None
-    cache_bytes: _Bytes | None = None
-    joules: dict[str, _Joules] | None = None
-    idle_joules: dict[str, _Joules] | None = None
-    idle_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] | None = None
+    ranks: tuple[int, ...] | None = None
+    threads: int | None = None
+    flop_per_s: dict[str, float] | None = None
+    bytes_per_s: float | None = None
+    cache_bytes: int | None = None
+    joules: dict[str, float] | None = None
+    idle_joules: dict[str, float] | None = None
+    idle_seconds: float | None = None
     moment: Moment | None = None
     category: HeldFor | None = None
-    blocks: _Blocks | None = None
-    weights: _Weights | None = None
-    batch: _Count | None = None
+    blocks: tuple[tuple[int, int], ...] | None = None
+    weights: tuple[Weight, ...] | None = None
+    batch: int | None = None
     desc: str | None = None
-    span: tuple[_Place, _Place, _Place] | None = None
-    number: _Count | None = None
-    since: _Count | None = None
-    peer: _Place | None = None
+    span: tuple[int, int, int] | None = None
+    number: int | None = None
+    since: int | None = None
+    peer: int | None = None
     dtype: str | None = None
-    in_bytes: _Bytes | None = None
-    out_bytes: _Bytes | None = None
-    sent_bytes: _Bytes | None = None
-    received_bytes: _Bytes | None = None
+    in_bytes: int | None = None
+    out_bytes: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
     uneven: bool = False
     waits: bool = False
     root: str | None = None
@@ -314,7 +298,7 @@ class OpTexts:
         """Return the text of a call."""
         rest = self._rest if device is None else f',"device":"{device}"{self._rest}'
         if inputs is not None:
-            known = msgspec.json.encode(_format_inputs(inputs)).decode()
+            known = _json(_format_inputs(inputs))
             text = f'{self._head},"inputs":{known}{rest}'
             if len(text.encode()) <= MAX_TEXT_BYTES:
                 return text
@@ -328,11 +312,15 @@ def _encode(marker: Marker, inputs: list[Any] | None, *, quoteless: bool) -> byt
         if value is not None and value is not False:
             fields[name] = value
     if quoteless:
-        return msgspec.json.encode(_map_texts(fields, percent_encode)).replace(b'"', b"'")
+        return _json(_map_texts(fields, percent_encode)).encode().replace(b'"', b"'")
     try:
-        return msgspec.json.encode(fields)
-    except UnicodeEncodeError:  # half a surrogate pair: a file name that is no UTF-8
-        return msgspec.json.encode(_map_texts(fields, _valid_unicode))
+        return _json(fields).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: a file name that is not UTF-8
+        return _json(_map_texts(fields, _valid_unicode)).encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _map_texts(value: Any, function: Callable[[str], str]) -> Any:
@@ -370,35 +358,90 @@ def _format_inputs(inputs: tuple[Input, ...]) -> list[Any]:
     return items
 
 
-_Atom = bool | Annotated[int, msgspec.Meta(ge=-_MAX_INT, le=_MAX_INT)] | float | str | None
-# How deep values may nest is bounded here, so that no text can exhaust the stack.
-_Value = _Atom | list[_Atom | list[_Atom]]
+class _Reader(NamedTuple):
+    """What takes texts apart, for markers and for the member of places.
+
+    Attributes:
+        marker: the type of a marker, as it stands in its text.
+        markers, places: decoders.
+        convert: makes a value of a type of plain objects.
+        decode: makes plain objects of JSON.
+        unset: the value of an input that has none.
+        errors: that a text which is not one raises.
+    """
+
+    marker: Any
+    markers: Any
+    places: Any
+    convert: Callable[..., Any]
+    decode: Callable[[str], Any]
+    unset: object
+    errors: tuple[type[Exception], ...]
 
 
-class _Item(msgspec.Struct):
-    """An input, whichever it is: a tensor, a value, or a copy of an earlier one."""
+@cache
+def _reader() -> _Reader:
+    """Return it; msgspec is imported here, as a program that is only recorded may lack it."""
+    import msgspec
 
-    shape: tuple[_Count, ...] | None = None
-    dtype: str | None = None
-    strides: tuple[_Count, ...] | None = None
-    same: _Count | None = None
-    value: _Value | msgspec.UnsetType = msgspec.UNSET
+    def whole(least: int, most: int) -> Any:
+        return Annotated[int, msgspec.Meta(ge=least, le=most)]
 
+    def real(most: float, *, positive: bool = True) -> Any:
+        bounds = msgspec.Meta(gt=0, le=most) if positive else msgspec.Meta(ge=0, le=most)
+        return Annotated[float, bounds]
 
-# The fields of a marker as they stand in its text: those of `Marker`, with its version.
-_FIELDS: Final = get_annotations(Marker, eval_str=True) | {
-    "inputs": list[_Item | list[_Item] | None] | None
-}
-_Wire: Any = msgspec.defstruct(
-    "_Wire",
-    [
-        ("pyprof2", Literal[1, 2]),
-        ("kind", _FIELDS.pop("kind")),
-        *((name, kind, False if kind is bool else None) for name, kind in _FIELDS.items()),
-    ],
-)
-
-_decoder = msgspec.json.Decoder(_Wire)
+    # Without these names type checkers take what is computed here for annotations.
+    fixed: Any = tuple
+    several: Any = list
+    named: Any = dict
+    count, place, size = whole(0, _MAX_INT), whole(0, 10**9 - 1), whole(0, 1 << 53)
+    address, row = whole(1, _MAX_INT), whole(0, (1 << 62) - 1)
+    block, lines = fixed[address, size], str | None
+    weight = fixed[str, str, address, size, size | None, size | None, lines]
+    joules = named[str, real(1e15, positive=False)]
+    # Limits: no job is larger; the fastest CPUs do some 1e13 FLOP/s and move 1e12 bytes per second.
+    limits = {
+        "step": size, "rank": place, "world_size": place, "bytes": size,
+        "ranks": fixed[place, ...], "threads": whole(0, 1 << 20),
+        "flop_per_s": named[str, real(1e16)], "bytes_per_s": real(1e14), "cache_bytes": size,
+        "joules": joules, "idle_joules": joules, "idle_seconds": real(3600),
+        "blocks": Annotated[fixed[block, ...], msgspec.Meta(max_length=BLOCKS_AT_MOST)],
+        "weights": Annotated[fixed[weight, ...], msgspec.Meta(max_length=WEIGHTS_AT_MOST)],
+        "batch": count, "span": fixed[place, place, place], "number": count, "since": count,
+        "peer": place, "in_bytes": size, "out_bytes": size, "sent_bytes": size,
+        "received_bytes": size,
+    }  # fmt: skip
+    atom = bool | whole(-_MAX_INT, _MAX_INT) | float | str | None
+    # How deep values may nest is bounded here, so that no text can exhaust the stack.
+    value = atom | several[atom | several[atom]]
+    shape = fixed[count, ...] | None
+    item = msgspec.defstruct(
+        "Item",
+        [
+            ("shape", shape, None), ("dtype", str | None, None), ("strides", shape, None),
+            ("same", count | None, None), ("value", value | msgspec.UnsetType, msgspec.UNSET),
+        ],
+    )  # fmt: skip
+    # The fields of a marker as they stand in its text: those of `Marker`, with its version.
+    types = get_annotations(Marker, eval_str=True) | {n: each | None for n, each in limits.items()}
+    types["inputs"] = several[item | several[item] | None] | None
+    kind = types.pop("kind")
+    optional = [(name, each, False if each is bool else None) for name, each in types.items()]
+    marker = msgspec.defstruct("Wire", [("pyprof2", Literal[1, 2]), ("kind", kind), *optional])
+    places = msgspec.defstruct(
+        "Places",
+        [
+            ("pyprof2", Literal[1]), ("by", IdKind), ("ids", several[row]), ("rows", several[row]),
+            ("places", several[fixed[str, lines, lines, bool, lines]]),
+        ],
+        forbid_unknown_fields=True,
+    )  # fmt: skip
+    return _Reader(
+        marker, msgspec.json.Decoder(marker), msgspec.json.Decoder(places), msgspec.convert,
+        msgspec.json.decode, msgspec.UNSET,
+        (msgspec.MsgspecError, RecursionError, UnicodeError),
+    )  # fmt: skip
 
 
 def parse_marker(text: str) -> Marker | None:
@@ -417,18 +460,19 @@ def _decode(text: str) -> Any:
     """Return the fields of a marker's text; a quoteless one is decoded as a whole."""
     if len(text) > _MAX_TEXT_LENGTH:
         return None
+    reader = _reader()
     try:
         if text.startswith('{"pyprof2":'):
-            return _decoder.decode(text)
+            return reader.markers.decode(text)
         if text.startswith("{'pyprof2':") and '"' not in text:
-            fields = msgspec.json.decode(text.replace("'", '"'))
-            return msgspec.convert(_map_texts(fields, unquote), _Wire)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            fields = reader.decode(text.replace("'", '"'))
+            return reader.convert(_map_texts(fields, unquote), reader.marker)
+    except reader.errors:
         pass
     return None
 
 
-def _parse_inputs(items: list[_Item | list[_Item] | None]) -> tuple[Input, ...] | None:
+def _parse_inputs(items: list[Any]) -> tuple[Input, ...] | None:
     """Return the inputs; None if one of them is no input."""
     if len(items) > _MAX_INPUTS:
         return None
@@ -442,7 +486,7 @@ def _parse_inputs(items: list[_Item | list[_Item] | None]) -> tuple[Input, ...] 
             parsed = False if False in tensors else tuple(t for t in tensors if t is not False)
         elif item.same is not None:
             parsed = inputs[item.same] if item.same < len(inputs) else False
-        elif item.value is not msgspec.UNSET:
+        elif item.value is not _reader().unset:
             parsed = Scalar(item.value)
         else:
             parsed = _parse_tensor(item)
@@ -452,7 +496,7 @@ def _parse_inputs(items: list[_Item | list[_Item] | None]) -> tuple[Input, ...] 
     return tuple(inputs)
 
 
-def _parse_tensor(item: _Item) -> Tensor | Literal[False]:
+def _parse_tensor(item: Any) -> Tensor | Literal[False]:
     if item.shape is None or len(item.strides or item.shape) != len(item.shape):
         return False
     if not is_possible(item.shape):
@@ -583,21 +627,6 @@ class PlacesById:
     places: Sequence[OpPlace]
 
 
-_RowId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_PlaceText = str | None
-
-
-class _PlacesMember(msgspec.Struct, forbid_unknown_fields=True):
-    pyprof2: Literal[1]
-    by: IdKind
-    ids: list[_RowId]
-    rows: list[_RowId]
-    places: list[tuple[str, _PlaceText, _PlaceText, bool, _PlaceText]]
-
-
-_places_decoder: Final = msgspec.json.Decoder(_PlacesMember)
-
-
 def format_places(found: PlacesById) -> str:
     """Return the text of the member."""
     import numpy as np  # what only reads the markers of Nsight does without
@@ -607,19 +636,20 @@ def format_places(found: PlacesById) -> str:
         tuple(percent_encode(part) if isinstance(part, str) else part for part in place)
         for place in found.places
     ]
-    wire = _PlacesMember(1, found.by, ids.tolist(), found.rows.tolist(), texts)  # type: ignore[arg-type]
-    return msgspec.json.encode(wire).decode()
+    rows = found.rows.tolist()
+    return _json({"pyprof2": 1, "by": found.by, "ids": ids.tolist(), "rows": rows, "places": texts})
 
 
 def parse_places(text: bytes) -> PlacesById | None:
     """Return what `format_places` wrote; None: it wrote another text."""
+    reader = _reader()
     try:
-        wire = _places_decoder.decode(text)
+        wire = reader.places.decode(text)
         places = [
             OpPlace(*(unquote(part) if isinstance(part, str) else part for part in place))  # type: ignore[arg-type]
             for place in wire.places
         ]
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    except reader.errors:
         return None
     import numpy as np
 

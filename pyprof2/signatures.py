@@ -19,8 +19,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import msgspec
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -74,13 +72,12 @@ class OpCall:
     inputs: tuple[Input, ...]
 
 
-_decoder = msgspec.json.Decoder()
-
-
 def parse_inputs(text: str) -> tuple[Input, ...]:
     """Return the inputs that `text`, the JSON form, describes."""
+    import msgspec  # a program that is only recorded may lack it
+
     inputs: list[Input] = []
-    for item in _decoder.decode(text):
+    for item in msgspec.json.decode(text):
         if isinstance(item, list):
             inputs.append(tuple(_parse_tensor(part) for part in item))
         elif item is None:
@@ -99,6 +96,8 @@ def _parse_tensor(item: dict[str, Any]) -> Tensor:
 
 def format_inputs(inputs: tuple[Input, ...]) -> str:
     """Return the JSON form of `inputs`."""
+    import msgspec
+
     return msgspec.json.encode([plain_input(item) for item in inputs]).decode()
 
 
@@ -108,7 +107,7 @@ def plain_input(item: Input) -> Any:
         case None:
             return None
         case Scalar():
-            return {"value": item.value}
+            return {"value": _in_json(item.value)}
         case Tensor():
             out: dict[str, Any] = {"shape": item.shape}
             if item.dtype is not None:
@@ -118,6 +117,13 @@ def plain_input(item: Input) -> Any:
             return out
         case _:
             return [plain_input(part) for part in item]
+
+
+def _in_json(value: Any) -> Any:
+    """Return a value as JSON has it: without infinity, which it has no word for."""
+    if isinstance(value, (list, tuple)):
+        return [_in_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def format_signature(call: OpCall) -> str:

@@ -67,6 +67,12 @@ _READING: Final = {*_COMMANDS, "spend", "skyline-report"}.difference(
 )
 """The commands that read stores: they take memory by the same rules as `parse`."""
 
+_NEEDED_TO_READ: Final = (
+    "adbc_driver_manager", "adbc_driver_sqlite", "isal", "msgspec", "numpy", "pandas", "pyarrow",
+    "sqlalchemy", "tabulate", "tqdm",
+)  # fmt: skip
+"""The packages that a program which is only recorded does without."""
+
 _OLD_NAMES: Final = ("spend", "skyline-report")
 """Names that work and are not listed: of `energy`, and of `export --skyline`."""
 
@@ -359,6 +365,11 @@ def _explain(error: BaseException, inputs: Sequence[Path]) -> tuple[int, str]:
         return ERROR, f"{place}: {error.strerror or error}; check the space and the permissions"
     if isinstance(error, Pyprof2Error):
         return USAGE if isinstance(error, UsageError) else ERROR, str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED_TO_READ:
+        return ERROR, (
+            "reading needs packages that recording does not, the first missing one is "
+            f"{error.name}; read elsewhere, or: pip install pyprof2"
+        )
     damage = _find_damage(inputs)
     said = traceback.format_exception_only(error)[-1].strip()
     return ERROR, damage or f"a fault in pyprof2, not in your files ({said}); -v shows where"
@@ -366,6 +377,8 @@ def _explain(error: BaseException, inputs: Sequence[Path]) -> tuple[int, str]:
 
 def _find_damage(inputs: Sequence[Path]) -> str | None:
     """Return what is wrong with the first damaged store among some inputs; None: nothing is."""
+    if not inputs:
+        return None
     from pyprof2.store.folder import check_tables, is_store
 
     for path in inputs:

@@ -307,8 +307,13 @@ def _recorded(folder: Path, outputs: Sequence[Path]) -> Path | None:
             # A newer nsys may export it.
             _move(reports[0], outputs[0])
             raise
-    if not (recording.is_file() and holds_work(recording)):
+    if not recording.is_file():
         return None
+    try:
+        if not holds_work(recording):
+            return None
+    except ModuleNotFoundError as error:  # pyprof2 was installed without its dependencies
+        messages.say(f"not checked, for want of {error.name}: read the recording elsewhere")
     for path, output in zip(unfinished, outputs, strict=True):
         _move(path, output)
     return outputs[-1]
