@@ -295,6 +295,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _json_parts(table: pa.Table) -> Iterator[str]:
     """Give an array of objects in parts, an object on each line."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     keys = [json_text(name) for name in table.column_names]
@@ -304,7 +305,8 @@ def _json_parts(table: pa.Table) -> Iterator[str]:
         for key, column in zip(keys, batch.columns, strict=True):
             parts += [f"{',' if parts else '{'}{key}:", _json_values(column)]
         lines = pc.binary_join_element_wise(*parts, "}", "")
-        yield before + ",\n".join(lines.to_pylist())
+        together = pa.ListArray.from_arrays([0, len(lines)], lines)
+        yield before + pc.binary_join(together, ",\n")[0].as_py()
         before = ",\n"
     yield "\n]\n" if before == ",\n" else "[]\n"
 
