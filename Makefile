@@ -1,5 +1,6 @@
 # The two commands of the README are `make demo` and `make test`; what CI runs is `make check`,
-# `make test`, `make test-vscode`, `make test-slow`, `make test-lowest` and `make test-trainers`.
+# `make test`, `make test-vscode`, `make test-slow`, `make test-lowest`, `make test-trainers` and
+# `make test-torch`.
 # Everything is installed into .venv, and for the last two into .venv-lowest and .venv-integrations,
 # once for each set of requirements.
 
@@ -48,7 +49,7 @@ help:
 	@echo 'make test-lowest   the same for readers and store, with the oldest versions that will do'
 	@echo 'make test-integrations  both of these:'
 	@echo 'make test-trainers  the tests with other trainers, in an environment of their own'
-	@echo 'make test-torch  the annotation with an older torch (TORCH=2.6.0), which brings gigabytes of CUDA'
+	@echo 'make test-torch  what records, with another torch (TORCH=2.14.1), which brings gigabytes of CUDA'
 	@echo 'make check     lint, format, types, documentation'
 	@echo 'make docs      run all that the documentation shows, and build it in build/docs'
 	@echo 'make linkcheck  follow the links of the documentation; needs a network'
@@ -92,7 +93,7 @@ test-lowest:
 in-lowest: $(VENV)/.lowest
 	$(RUN)python -m pytest -n auto -m 'not real_trace' $(LOWEST) $(PYTEST_ARGS)
 
-# What others make that we work with: trainers, and an older torch.
+# What others make that we work with: trainers, and another torch.
 test-integrations: test-trainers test-torch
 
 # transformers, lightning, accelerate and timm, TensorBoard and a server of S3 bring much with them,
@@ -105,16 +106,24 @@ in-trainers: $(VENV)/.annotate,test,integrations $(VENV)/.timm
 	$(RUN)python -m pytest tests/integrations tests/journeys/test_trainers.py $(PYTEST_ARGS)
 
 # The observer is compiled for the torch that runs, the notes of compiled code ask what is private to
-# it, and it is its libkineto that `watch` talks to. CI does not: torch 2.6 of PyPI is 3.1 GB to fetch
-# and 5.6 GB on the disk. Run were 2.6.0 and 2.9.1, by hand, one at a time: make test-torch TORCH=2.9.1
-# (in 2.6 to 2.9 jobs of `watch` may end in the import of torch: pytorch issue 163545).
-TORCH ?= 2.6.0
+# it, and it is its libkineto that `watch` talks to. CI runs the newest, where pip has it on the disk:
+# of PyPI it is 3 GB to fetch, and 5.5 GB in the environment. What is marked of the trainings is
+# compared with the torch of .venv, if there is one. Run by hand were 2.6.0 and 2.9.1 (in 2.6 to 2.9
+# jobs of `watch` may end in the import of torch: pytorch issue 163545).
+TORCH ?= 2.14.1
 test-torch:
-	@$(MAKE) --no-print-directory VENV='$(VENV)-torch-$(TORCH)' in-torch
+	@$(MAKE) --no-print-directory VENV='$(VENV)-torch-$(TORCH)' OTHER='$(abspath $(RUN)python)' in-torch
 
 in-torch: $(VENV)/.torch
-	$(RUN)python -m pytest tests/nvtx/test_observer.py tests/nvtx/test_places.py tests/nvtx/test_kineto.py \
-		tests/nvtx/test_compile.py tests/nvtx/test_compiled.py tests/watch $(PYTEST_ARGS)
+	PYPROF2_OTHER_PYTHON='$(wildcard $(OTHER))' $(RUN)python -m pytest -n auto -m 'not ($(APART))' \
+		tests/nvtx tests/capture tests/watch $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto --dist loadgroup -m 'not (pages or release)' $(TORCH_JOURNEYS) \
+		$(PYTEST_ARGS)
+
+# Those that train, and need none of the packages that this environment lacks.
+TORCH_JOURNEYS := tests/journeys/test_own_script.py tests/journeys/test_own_lines.py \
+	tests/journeys/test_compiled.py tests/journeys/test_long_training.py tests/journeys/test_watch.py \
+	tests/cli/test_demo.py
 
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
@@ -219,7 +228,7 @@ $(VENV)/.%: export PIP_CONSTRAINT = $(CONSTRAINTS)
 $(VENV)/.%: export PIP_BUILD_CONSTRAINT = constraints.txt
 
 BY_HASH := --disable-pip-version-check --require-hashes --no-deps
-TESTERS := hypothesis pytest pytest-randomly pytest-xdist
+TESTERS := hypothesis pytest pytest-randomly pytest-rerunfailures pytest-xdist
 
 # A stamp for each set of extras: installed, and not older than what names the requirements.
 ifeq ($(CI),true)
@@ -246,8 +255,9 @@ $(VENV)/.lowest: $(BUILT) constraints-lowest.txt | $(VENV)
 endif
 
 $(VENV)/.torch: $(BUILT) | $(VENV)
-	PIP_CONSTRAINT= $(RUN)python -m pip install --disable-pip-version-check 'torch==$(TORCH)' nvtx \
-		-e . $(TESTERS)
+	grep -Ev '^(torch|torchvision|sympy|setuptools|triton)=' constraints.txt >'$(VENV)/constraints.txt'
+	PIP_CONSTRAINT='$(VENV)/constraints.txt' $(RUN)python -m pip install --disable-pip-version-check \
+		'torch==$(TORCH)' nvtx -e . $(TESTERS)
 	@touch '$@'
 
 # Apart, for one training: torchvision of PyPI is for CUDA, and beside torch for CPUs its import fails,

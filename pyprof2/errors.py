@@ -20,13 +20,17 @@ Each message says which file, what is wrong, and what to do about it, in one lin
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
+import functools
 import re
-from typing import TYPE_CHECKING, Final, NoReturn
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Pyprof2Error(Exception):
@@ -71,6 +75,49 @@ class CostRegistrationError(Pyprof2Error, ValueError):
 
 class UsageError(Pyprof2Error):
     """An option or argument makes no sense; the command line exits with 2."""
+
+
+def say(text: str) -> None:
+    """Print one line for the user of a program that runs on; nowhere, if stderr is closed."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line
+
+
+def fault(error: BaseException) -> str:
+    """Return what is said of an error: of our own code what and where, else what it says itself."""
+    text = " ".join(str(error).split())
+    if isinstance(error, (Pyprof2Error, OSError)):
+        return text
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f", {Path(trace.tb_frame.f_code.co_filename).name}"
+    line = "" if trace is None else f":{trace.tb_lineno}"
+    return f"a fault in pyprof2 ({type(error).__name__}: {text}{where}{line})"
+
+
+_P = ParamSpec("_P")
+
+
+def harmless(lost: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
+    """Make a fault of a function of ours a line on stderr: the program of the user runs on.
+
+    Args:
+        lost: what is not done then.
+    """
+
+    def around(function: Callable[_P, None]) -> Callable[_P, None]:
+        @functools.wraps(function)
+        def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
+            try:
+                function(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 -- whatever it is
+                say(f"{fault(error)}: {lost}; the script runs on")
+
+        return run
+
+    return around
 
 
 def refuse(message: str) -> NoReturn:

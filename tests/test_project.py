@@ -91,3 +91,22 @@ def test_the_recipe_for_conda_needs_what_the_metadata_needs() -> None:
 
     assert found.pop("python") == "3.11"
     assert {OTHER_NAMES.get(name, name): bound for name, bound in found.items()} == bounds()
+
+
+def test_the_versions_of_torch_that_are_said_to_be_tested_are() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    workflow = (GITHUB / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (usual,) = re.findall(
+        r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    (newest,) = re.findall(r"^test_torch (\S+)$", script, re.MULTILINE)
+
+    assert re.findall(r"make test-torch TORCH=(\S+)", workflow) == [newest]
+    assert re.findall(r"^TORCH \?= (\S+)$", makefile, re.MULTILINE) == [newest]
+    page = (ROOT / "docs" / "recording.rst").read_text(encoding="utf-8")
+    assert f"Every change is tested with torch {usual} and {newest}:" in page
+    short = [version.rpartition(".")[0] for version in (usual, newest)]
+    for name in ("compiled", "watch"):
+        page = " ".join((ROOT / "docs" / f"{name}.rst").read_text(encoding="utf-8").split())
+        assert f"ested with torch {short[0]} and {short[1]}, " in page, name

@@ -3,7 +3,9 @@
 The steps that are wanted mostly come after the captures, and are replays, whose ops only a
 recording of the capture knows. So a profiler runs while a graph is captured, unless another one
 does. It starts before the capture and stops after it: both may wait for the device, which a
-capture forbids. Whatever goes wrong with it is no error of the program.
+capture forbids. (So the hooks that torch has since 2.14 do not serve: `capture_begin` calls them
+when the capture has begun, and none when it fails. They see no graph that it does not see.)
+Whatever goes wrong with it is no error of the program.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.autograd import profiler as autograd_profiler
 from torch.profiler import profile
 
-from pyprof2.capture.outputs import say, write_trace
+from pyprof2.capture.outputs import write_trace
+from pyprof2.errors import say
 from pyprof2.markers import CAPTURES
-from pyprof2.nvtx.internals import all_threads_config, profiler_starts
+from pyprof2.nvtx.internals import all_threads_config, profiler_runs, profiler_starts
 from pyprof2.nvtx.replacing import replace
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class GraphCaptures:
 
     def _start(self) -> None:
         self._is_whole = True
-        if self.count >= MOST or autograd_profiler._is_profiler_enabled:  # noqa: SLF001 -- no other way
+        if self.count >= MOST or profiler_runs():
             return
         self.is_busy = True
         try:

@@ -1,8 +1,7 @@
-"""The traces that recorders write, and their lines for the user."""
+"""The traces that recorders write."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.profiler import profile
-
-
-def say(text: str) -> None:
-    """Print one line for the user."""
-    print(f"pyprof2: {text}", file=sys.stderr, flush=True)  # noqa: T201 -- no command line here
 
 
 def write_trace(

@@ -23,15 +23,20 @@ from torch.profiler import ProfilerActivity, profile
 
 from pyprof2.capture.graph_captures import GraphCaptures
 from pyprof2.capture.growth import Growth
-from pyprof2.capture.outputs import say, write_trace
+from pyprof2.capture.outputs import write_trace
 from pyprof2.capture.runner import BY_SIGNAL
+from pyprof2.errors import harmless, say
 from pyprof2.markers import DEVICES_KEY, DOMAIN, MEMBER, WINDOW, format_places
 from pyprof2.nvtx.annotation import Capture, begin_capture, end_capture, shutdown
 from pyprof2.nvtx.event_tree import places_of
 from pyprof2.nvtx.internals import (
+    Need,
     all_threads_config,
     allocated_on_cpu,
     forget_profiler,
+    history_of,
+    keep_history,
+    lacks,
     profiler_starts,
 )
 from pyprof2.nvtx.observers import LACKS_LINES, callbacks_cleared, observer
@@ -194,6 +199,7 @@ class TorchRecorder:
             signal.signal(signal.SIGTERM, self._end)
         os.register_at_fork(after_in_child=self._forget)
 
+    @harmless("nothing is recorded")
     def record(self) -> None:
         """Begin, unless it records already."""
         if self._profiler is not None:
@@ -211,7 +217,7 @@ class TorchRecorder:
             record_snapshot(torch.cuda)
         # Without the observer the lines of ops are found in Python's stacks, when it has ended.
         self._has_stacks = observer(LACKS_LINES) is None
-        self._profiler = profile(
+        started = profile(
             record_shapes=True,
             with_stack=self._has_stacks,
             profile_memory=self._memory,
@@ -222,10 +228,12 @@ class TorchRecorder:
         self._growth = Growth()
         self.has_begun = self._is_busy = True
         try:
-            self._profiler.start()
+            started.start()
+            self._profiler = started
         finally:
             self._is_busy = False
 
+    @harmless("the recording is not whole")
     def finish(self) -> None:
         """End, and write what was recorded; afterwards it does nothing."""
         self._is_finishing = True
@@ -329,8 +337,8 @@ def record_snapshot(cuda: Any) -> None:
     Args:
         cuda: `torch.cuda`.
     """
-    if cuda.is_available():
-        cuda.memory._record_memory_history(max_entries=SNAPSHOT_EVENTS, stacks="python")  # noqa: SLF001
+    if cuda.is_available() and not lacks(Need.SNAPSHOT):
+        keep_history(cuda, max_entries=SNAPSHOT_EVENTS, stacks="python")
 
 
 def write_snapshot(cuda: Any, path: Path) -> None:
@@ -344,7 +352,7 @@ def write_snapshot(cuda: Any, path: Path) -> None:
         cuda: `torch.cuda`.
         path: of the snapshot.
     """
-    if not cuda.is_available():
+    if not cuda.is_available() or lacks(Need.SNAPSHOT):
         return
     try:
         devices = []
@@ -353,13 +361,13 @@ def write_snapshot(cuda: Any, path: Path) -> None:
             if reserved := int(cuda.memory_reserved(device)):
                 free, total = cuda.mem_get_info(device)
                 devices.append({"device": device, "used": int(total - free), "reserved": reserved})
-        found = cuda.memory._snapshot() | {DEVICES_KEY: devices}  # noqa: SLF001
+        found = history_of(cuda) | {DEVICES_KEY: devices}
         with path.open("wb") as file:
             pickle.dump(found, file)
     except (OSError, RuntimeError) as error:
         say(f"{path.name}: no snapshot of the GPU's memory was written: {error}")
     finally:
-        cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
+        keep_history(cuda, enabled=None)
 
 
 def leave_on_signal() -> None:
@@ -404,12 +412,14 @@ def begin(args: argparse.Namespace, undo: ExitStack, prelude: Prelude | None = N
     undo.callback(shutdown)
     if recorder is not None:
         undo.callback(recorder.finish)
-        if steps is not None:
-            undo.push(partial(_say_where_it_ended, recorder, steps))
     sink: Any = "nvtx" if args.trace is None else "kineto"
     # Only torch.profiler gets to know what memory is for.
     memory = args.memory and args.trace is not None
-    begin_capture(Capture(sink, steps, root, recorder, memory=memory, keep_cache=args.keep_cache))
+    is_marked = begin_capture(
+        Capture(sink, steps, root, recorder, memory=memory, keep_cache=args.keep_cache)
+    )
+    if is_marked and recorder is not None and steps is not None:
+        undo.push(partial(_say_where_it_ended, recorder, steps))
 
 
 def _say_where_it_ended(

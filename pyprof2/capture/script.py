@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyprof2.capture.runner import BY_SIGNAL, STDIN
+from pyprof2.errors import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def main(argv: list[str]) -> None:
     if os.getpid() != process:
         _leave_fork(code)
     _join_threads()
-    recording.__exit__(None if error is None else type(error), error, None)
+    _end(recording, error)
     if args.exit_code is not None:
         args.exit_code.write_text(str(code & 0xFF))
     sys.exit(code)
@@ -102,10 +103,16 @@ def _add_entry(parser: argparse.ArgumentParser) -> None:
 # -- as the interpreter runs it ----------------------------------------------------------------
 
 
+@harmless("nothing is recorded")
 def _begin(args: argparse.Namespace, recording: ExitStack) -> None:
     from pyprof2.capture import recorders
 
     recorders.begin(args, recording)
+
+
+@harmless("the recording is not whole")
+def _end(recording: ExitStack, error: BaseException | None) -> None:
+    recording.__exit__(None if error is None else type(error), error, None)
 
 
 def _run(args: argparse.Namespace) -> None:

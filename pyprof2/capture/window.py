@@ -14,14 +14,12 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.autograd import profiler
 from torch.compiler import is_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof2.capture.graph_captures import GraphCaptures
-from pyprof2.capture.outputs import say
 from pyprof2.capture.recorders import TorchRecorder
+from pyprof2.errors import harmless, say
 from pyprof2.nvtx.annotation import (
     Capture,
     begin_capture,
@@ -35,10 +33,14 @@ from pyprof2.nvtx.annotation import (
 from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.internals import (
     NO_TASK,
+    BatchIterator,
+    Need,
     current_task,
     hide_from_dynamo,
     is_tracing,
+    lack,
     module_call,
+    profiler_runs,
     replace_module_call,
 )
 from pyprof2.nvtx.replacing import replace
@@ -78,12 +80,17 @@ class StepsRecording:
         self._graphs: GraphCaptures | None = None
         self._notes = ExitStack()
 
+    @harmless("nothing is recorded")
     def begin(self, step: int = 0) -> None:
         """Begin to look out for the steps, on the thread that trains.
 
         Args:
             step: the number of the one that comes first.
         """
+        if self._steps is not None and (why := lack(Need.ALL)) is not None:
+            say(f"{why}, so nothing is recorded; the script runs on")
+            self.cancel()
+            return
         self._thread = get_ident()
         self._clock = OptimizerClock(step)
         self._graphs = GraphCaptures(self._path)
@@ -98,6 +105,7 @@ class StepsRecording:
         self._waiting.callback(self._counter.remove)
         self._waiting.callback(listen_for_steps(self._step_ended))
 
+    @harmless("the recording is not whole")
     def finish(self) -> None:
         """End, and keep what was recorded; afterwards it does nothing."""
         atexit.unregister(self.finish)
@@ -154,10 +162,11 @@ class StepsRecording:
             if not self._is_mine():
                 return next_batch(iterator)
             self._record()
-            return _BaseDataLoaderIter.__next__(iterator)
+            return BatchIterator.__next__(iterator)
 
         self._waiting.callback(replace_module_call(call))
-        replace(_BaseDataLoaderIter, "__next__", wait, self._waiting)
+        if BatchIterator is not None:
+            replace(BatchIterator, "__next__", wait, self._waiting)
 
     def _is_mine(self) -> bool:
         """Return whether this is the training itself: nothing compiled, no helper."""
@@ -167,9 +176,10 @@ class StepsRecording:
 
     # -- while it records ----------------------------------------------------------------------
 
+    @harmless("nothing is recorded")
     def _record(self) -> None:
         self._waiting.close()
-        if is_captured() or profiler._is_profiler_enabled:  # noqa: SLF001 -- no other way to know
+        if is_captured() or profiler_runs():
             say(_TAKEN)
             return
         session = current_session()

@@ -31,6 +31,7 @@ from pyprof2.errors import (
     Pyprof2Error,
     TerminatedError,
     UsageError,
+    fault,
     is_shortage,
     shortage,
     suggest,
@@ -371,8 +372,7 @@ def _explain(error: BaseException, inputs: Sequence[Path]) -> tuple[int, str]:
             f"{error.name}; read elsewhere, or: pip install pyprof2"
         )
     damage = _find_damage(inputs)
-    said = traceback.format_exception_only(error)[-1].strip()
-    return ERROR, damage or f"a fault in pyprof2, not in your files ({said}); -v shows where"
+    return ERROR, damage or f"{fault(error)}, not in your files; -v shows where"
 
 
 def _find_damage(inputs: Sequence[Path]) -> str | None:

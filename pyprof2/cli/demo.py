@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from pyprof2.reports.query import Query
 
-_DATA: Final = Path(__file__).resolve().parent.parent / "data"
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+_DATA: Final = _PACKAGE / "data"
 _SCRIPT: Final = "demo_train.py"
 _RECORDING: Final = "demo.json.gz"
 _STORE: Final = "demo.pyprof2"
@@ -131,13 +132,24 @@ def _record(folder: Path, *, quiet: bool) -> Path:
             text=True,
             check=False,
         )
+        lines = done.stderr.strip().splitlines()
+        for line in lines:
+            if line.startswith("pyprof2: "):  # what of the recording is missing, and why
+                print(clean(line), file=sys.stderr)
         if done.returncode == 0 and recording.is_file():
             return recording
-        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        print(f"torch cannot train here ({clean(why)}):")
+        why = (lines or [f"exit code {done.returncode}"])[-1]
+        whose = "a fault in pyprof2" if _is_ours(lines) else "torch cannot train here"
+        print(f"{whose} ({clean(why)}):")
         print("this is the recording that comes with pyprof2")
     shutil.copyfile(_DATA / _RECORDING, recording)
     return recording
+
+
+def _is_ours(lines: Sequence[str]) -> bool:
+    """Return whether the code that raised, by a traceback, is of this package."""
+    files = [line.split('"')[1] for line in lines if line.startswith('  File "')]
+    return bool(files) and Path(files[-1]).is_relative_to(_PACKAGE)
 
 
 def _show_nsys(folder: Path, *, quiet: bool) -> None:

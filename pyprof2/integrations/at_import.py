@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib import util
 from pathlib import Path
 
 from pyprof2.integrations.environment import VARIABLE, be_recordable, is_on, steps_for
@@ -18,9 +19,9 @@ def begin() -> None:
     if is_command or not is_on():
         return
     be_recordable()
-    try:
-        from pyprof2.integrations.recording import begin_unasked
-    except ImportError as error:
-        warnings.warn(f"{VARIABLE} is set, and nothing can be recorded: {error}", stacklevel=3)
+    if util.find_spec("torch") is None:
+        warnings.warn(f"{VARIABLE} is set, and nothing can be recorded: no torch", stacklevel=3)
         return
+    from pyprof2.integrations.recording import begin_unasked
+
     begin_unasked(steps_for(None))

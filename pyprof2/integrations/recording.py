@@ -8,19 +8,19 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.capture.outputs import say
 from pyprof2.capture.runner import environment
-from pyprof2.errors import OutputExistsError, refuse
+from pyprof2.errors import OutputExistsError, Pyprof2Error, fault, refuse, say
 from pyprof2.integrations.environment import be_recordable, is_off, steps_asked, steps_for
 from pyprof2.markers import place_in_job
 from pyprof2.store.unfinished import claim_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from pyprof2.integrations.environment import Steps
@@ -95,12 +95,29 @@ def _recorded(steps: Steps | None, out: Path | str | None, *, force: bool) -> It
     if is_off():
         yield
         return
-    recording = StepRecording(steps_asked() or steps, out, force=force)
-    recording.begin()
+    recording = _begun(lambda: StepRecording(steps_asked() or steps, out, force=force))
     try:
         yield
     finally:
-        recording.finish()
+        if recording is not None:
+            recording.finish()
+
+
+def _begun(make: Callable[[], StepRecording], step: int = 0) -> StepRecording | None:
+    """Make a recording that begins; None: a fault of ours, which ends no training.
+
+    Raises:
+        Pyprof2Error: what is asked for makes no sense, or is there already.
+    """
+    try:
+        recording = make()
+        recording.begin(step)
+    except Pyprof2Error:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever it is
+        say(f"{fault(error)}: nothing is recorded; the script runs on")
+        return None
+    return recording
 
 
 class StepRecording:
@@ -185,8 +202,7 @@ _unasked = _Unasked()
 
 def begin_unasked(steps: Steps | None) -> None:
     """Record some steps of this process, unless the program itself asks for a recording."""
-    _unasked.recording = StepRecording(steps, None)
-    _unasked.recording.begin()
+    _unasked.recording = _begun(lambda: StepRecording(steps, None))
 
 
 class RecordsTraining:
@@ -219,8 +235,8 @@ class RecordsTraining:
     def begin_recording(self, step: int = 0) -> None:
         """Begin with the step of that number; the process knows its rank by now."""
         if self._steps is not None and self._recording is None:
-            self._recording = StepRecording(self._steps, self._out, force=self._force)
-            self._recording.begin(step)
+            make = partial(StepRecording, self._steps, self._out, force=self._force)
+            self._recording = _begun(make, step)
 
     def end_recording(self) -> None:
         """End, if the training ends before the last step that is wanted."""

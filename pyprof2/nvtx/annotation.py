@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyprof2.errors import UsageError
+from pyprof2.errors import Pyprof2Error, UsageError, fault, say
 from pyprof2.nvtx import hooks
 from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.cpu_peaks import cpu_marker
 from pyprof2.nvtx.energy import machine_meter
-from pyprof2.nvtx.internals import hide_from_dynamo, is_tracing
+from pyprof2.nvtx.internals import Need, hide_from_dynamo, is_tracing, lack, lacks
 from pyprof2.nvtx.memory_tags import MemoryTags
 from pyprof2.nvtx.observed import ObservedSession
 from pyprof2.nvtx.observers import is_wanted, observer
@@ -69,6 +69,7 @@ class _Annotation:
         capture: what the process is run for, if it is for that.
         is_wanted: whether the script itself asked for the annotation.
         on_step: called where the program says that a step ends, in place of the annotation.
+        fault: why nothing is marked; None: nothing went wrong.
     """
 
     def __init__(self) -> None:
@@ -79,6 +80,7 @@ class _Annotation:
         self.memory: MemoryTags | None = None
         self.on_step: Callable[[], None] | None = None
         self.undo = ExitStack()
+        self.fault: str | None = None
 
 
 _current = _Annotation()
@@ -155,13 +157,22 @@ def init(  # noqa: PLR0913 -- options, each by its name
         keep_cache=keep_cache,
     )  # fmt: skip
     _current.is_wanted = True
-    _begin(options if _current.capture is None else _current.capture.apply(options))
+    _try(options if _current.capture is None else _current.capture.apply(options))
 
 
-def begin_capture(capture: Capture) -> None:
-    """Begin the annotation for `pyprof2 capture`; `init` in the script changes its options."""
+def begin_capture(capture: Capture) -> bool:
+    """Begin the annotation for `pyprof2 capture`; `init` in the script changes its options.
+
+    Returns whether it is on. Where it cannot be, a recording of everything begins without it.
+    """
     _current.capture = capture
-    _begin(capture.apply(Options()))
+    is_whole = capture.recorder is None or capture.steps is None
+    lost = "" if is_whole else ", so the steps to record are not known and nothing is recorded"
+    if _try(capture.apply(Options()), lost):
+        return True
+    if capture.recorder is not None and is_whole:
+        capture.recorder.record()
+    return False
 
 
 def end_capture() -> None:
@@ -183,7 +194,31 @@ def restore(options: Options | None) -> None:
     if options is None:
         shutdown()
     else:
-        _begin(options)
+        _try(options)
+
+
+def _try(options: Options, lost: str = "") -> bool:
+    """Begin, and return whether that worked: a fault of ours does not end the user's program.
+
+    Args:
+        options: of the annotation.
+        lost: what else is not done where it did not work; said once.
+
+    Raises:
+        UsageError: an option makes no sense.
+    """
+    why = _current.fault or lack(Need.ALL)
+    if why is None:
+        try:
+            _begin(options)
+        except Pyprof2Error:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever it is
+            why = f"{fault(error)}: {Need.ALL.value}"
+    if why is not None and _current.fault is None:
+        say(f"{why}{lost}; the script runs on")
+    _current.fault = why
+    return why is None
 
 
 def _begin(options: Options) -> None:
@@ -225,12 +260,13 @@ def _new_session(
 
 def start(options: Options, sink: Sink | None) -> None:
     """Begin an annotation; none must be on."""
+    lacks(Need.INNER)
     recorder = None if _current.capture is None else _current.capture.recorder
     session = _new_session(options, sink, recorder)
     cpu = cpu_marker() if options.cpu_peaks else None
     steps = StepTracker(session, cpu, machine_meter() if options.energy else None)
     with ExitStack() as undo:
-        memory = MemoryTags(session) if options.memory else None
+        memory = MemoryTags(session) if options.memory and not lacks(Need.MEMORY) else None
         hooks.hook_modules(session, steps, undo, memory)
         hooks.hook_optimizers(steps, undo, memory)
         hooks.hook_dataloaders(session, steps, undo)

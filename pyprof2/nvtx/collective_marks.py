@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from pyprof2.markers import Marker
 from pyprof2.nvtx.describe import group_of_value, tensor_bytes
-from pyprof2.nvtx.internals import own_number
+from pyprof2.nvtx.internals import own_number, schema_of
 from pyprof2.signatures import TORCH_DTYPES
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class CollectiveMarks:
             return
 
     def _mark(self, op: Any, args: tuple[Any, ...]) -> None:
-        schema = op._schema  # noqa: SLF001 -- the only way to it
+        schema = schema_of(op)
         given = dict(zip((argument.name for argument in schema.arguments), args, strict=False))
         group = group_of_value(given["process_group"])
         ranks = dist.get_process_group_ranks(group)

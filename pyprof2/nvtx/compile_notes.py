@@ -26,6 +26,18 @@ from torch.nn import Module
 
 from pyprof2.markers import COMPILED_KEY, COMPILED_VERSION
 from pyprof2.nvtx.holders import WRAPPED
+from pyprof2.nvtx.internals import (
+    COMPILER,
+    MODULE_CALLS,
+    Need,
+    add_metadata,
+    cache_key,
+    hooks_of_compiler,
+    lacks,
+    of_compiler,
+    profiler_runs,
+    set_cache_key,
+)
 from pyprof2.nvtx.replacing import replace
 
 if TYPE_CHECKING:
@@ -35,13 +47,7 @@ if TYPE_CHECKING:
 
     from pyprof2.nvtx.layers import Layers
 
-_COMPILER: Final = "torch._inductor.compile_fx"
 _FRAME: Final = re.compile(r'  File "(.+)", line (\d+), in (.+)\n(?:    (.*)\n)?')
-_CALLS: Final = frozenset(
-    getattr(Module, name).__code__
-    for name in ("_call_impl", "_wrapped_call_impl")
-    if hasattr(Module, name)
-)
 _TAG: Final = "partitioner_tag"
 GRAPHS_AT_MOST: Final = 10_000
 """Nothing is noted of more graphs: a program that compiles so often is no training."""
@@ -75,7 +81,7 @@ class CompileNotes:
         self._users += 1
         if self._users > 1:
             return
-        if _COMPILER in sys.modules:
+        if COMPILER in sys.modules:
             self._hook(keep_cache=keep_cache)
             return
         # The compiler is imported where the program needs it.
@@ -90,10 +96,9 @@ class CompileNotes:
 
     def _hook(self, *, keep_cache: bool) -> None:
         """Wrap what compiles a graph; whatever of it is missing stays as it is."""
+        lacks(Need.COMPILED)
         with contextlib.suppress(Exception):
-            import torch._functorch.config as functorch
-            from torch._inductor import config
-
+            config, functorch = of_compiler("config"), of_compiler("functorch")
             wanted: list[tuple[Any, str, Any]] = [(config.cpp, "enable_kernel_profile", True)]
             level = max(1, getattr(config.trace, "provenance_tracking_level", 1))
             wanted.append((config.trace, "provenance_tracking_level", level))
@@ -104,13 +109,12 @@ class CompileNotes:
             for owner, name, value in wanted:
                 self._set(owner, name, value)
         with contextlib.suppress(Exception):
-            from torch._inductor import compile_fx
-            from torch._inductor.graph import GraphLowering
-
-            replace(compile_fx, "_recursive_joint_graph_passes", _tagged, self._undo)
-            replace(GraphLowering, "codegen", self._generated, self._undo)
-            replace(compile_fx, "fx_codegen_and_compile", self._compiled, self._undo)
-            replace(compile_fx, "_compile_fx_inner", self._finished, self._undo)
+            around = {
+                "passes": _tagged, "codegen": self._generated, "compile": self._compiled,
+                "finish": self._finished,
+            }  # fmt: skip
+            for short, owner, name in hooks_of_compiler():
+                replace(owner, name, around[short], self._undo)
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
         """Set an option of the compiler, if this version has it."""
@@ -133,10 +137,8 @@ class CompileNotes:
         self._local.buffers, self._local.note = [], None
         maps: Any = None
         with contextlib.suppress(Exception):
-            from torch._inductor import debug
-
             # It is not emptied between the graphs of one compilation.
-            maps = debug._inductor_triton_kernel_to_post_grad_node_info  # noqa: SLF001
+            maps = of_compiler("kernels")
             maps.clear()
         found = compile_(gm, *args, **kw)
         with contextlib.suppress(Exception):
@@ -146,14 +148,12 @@ class CompileNotes:
     def _note(self, gm: Any, graph: Any, maps: Any, *, is_backward: bool) -> None:
         if len(self._graphs) >= GRAPHS_AT_MOST:
             return
-        from torch._inductor import debug
-
         compile_id = _compile_id()
         if not is_backward:
             self._modules[compile_id] = _module_called()
         if maps is not None:
             # Where it was replaced meanwhile, the new one has the names.
-            maps = debug._inductor_triton_kernel_to_post_grad_node_info  # noqa: SLF001
+            maps = of_compiler("kernels")
         note = {
             "compile_id": compile_id,
             "backward": is_backward,
@@ -163,14 +163,12 @@ class CompileNotes:
             "buffers": self._local.buffers,
             "code": str(graph.source_code),
         }
-        if graph._fx_graph_cache_key is None:  # noqa: SLF001
+        if cache_key(graph) is None:
             # The range of each call shows it. Without caches torch has none.
-            graph._fx_graph_cache_key = f"pyprof2-{os.getpid()}-{len(self._graphs)}"  # noqa: SLF001
-        note["key"] = graph._fx_graph_cache_key  # noqa: SLF001
+            set_cache_key(graph, f"pyprof2-{os.getpid()}-{len(self._graphs)}")
+        note["key"] = cache_key(graph)
         with contextlib.suppress(Exception):
-            from torch._inductor.codecache import get_path
-
-            note["file"] = get_path(graph.cache_key, "py")[2]
+            note["file"] = of_compiler("path")(graph.cache_key, "py")[2]
         self._graphs.append(note)
         self._local.note = note
 
@@ -179,7 +177,7 @@ class CompileNotes:
         self._local.note = None
         found = finish(*args, **kwargs)
         with contextlib.suppress(Exception):
-            key, note = found._fx_graph_cache_key, self._local.note  # noqa: SLF001
+            key, note = cache_key(found), self._local.note
             if note is not None:
                 note["key"] = key
                 _mark_calls(found, key)
@@ -234,7 +232,7 @@ class CompileNotes:
             return
         with contextlib.suppress(Exception):
             text = encoded([_named(each, layers) for each in self._graphs])
-            torch.autograd._add_metadata_json(COMPILED_KEY, json.dumps(text))  # type: ignore[attr-defined]  # noqa: SLF001
+            add_metadata(COMPILED_KEY, json.dumps(text))
 
 
 def encoded(graphs: list[dict[str, Any]]) -> str:
@@ -249,13 +247,11 @@ def _events() -> list[list[str | None]]:
     """Return why code was not compiled as one graph, or more than once: kind, place, reason."""
     found: list[list[str | None]] = []
     with contextlib.suppress(Exception):
-        from torch._dynamo import utils
-
-        for each in utils.graph_break_reasons[:EVENTS_AT_MOST]:
+        for each in of_compiler("breaks")[:EVENTS_AT_MOST]:
             place = next((f"{f.filename}:{f.lineno}" for f in reversed(each.user_stack)), None)
             found.append(["graph break", place, str(each.reason)])
     with contextlib.suppress(Exception):
-        for own in utils.get_compilation_metrics()[-EVENTS_AT_MOST:]:
+        for own in of_compiler("metrics")()[-EVENTS_AT_MOST:]:
             if own.recompile_reason:
                 place = f"{own.co_filename}:{own.co_firstlineno}"
                 found.append(["recompilation", place, str(own.recompile_reason)])
@@ -294,7 +290,7 @@ def _mark_calls(graph: Any, key: str) -> None:
     name = f"## Call CompiledFxGraph {key} ##"
 
     def marked(inputs: Any) -> Any:
-        if not torch.autograd.profiler._is_profiler_enabled:  # noqa: SLF001
+        if not profiler_runs():
             return call(inputs)
         with torch.autograd.profiler.record_function(name):
             return call(inputs)
@@ -306,7 +302,7 @@ def _module_called() -> int | None:
     """Return the id of the module whose call is being compiled; None where it is none."""
     frame = sys._getframe(1)  # noqa: SLF001 -- there is no other way
     while frame is not None:
-        if frame.f_code in _CALLS:
+        if frame.f_code in MODULE_CALLS:
             module = frame.f_locals.get("self")
             if isinstance(module, Module) and not hasattr(module, WRAPPED):
                 return id(module)
@@ -315,7 +311,7 @@ def _module_called() -> int | None:
 
 
 def _compile_id() -> str | None:
-    found = torch._guards.CompileContext.current_compile_id()  # noqa: SLF001
+    found = of_compiler("compilation")()
     return None if found is None else str(found)
 
 
@@ -389,7 +385,7 @@ class _CompilerWatch:
         self, name: str, _path: object = None, _target: object = None
     ) -> machinery.ModuleSpec | None:
         """Find it as the other finders do."""
-        if name != _COMPILER or self._is_looking:
+        if name != COMPILER or self._is_looking:
             return None
         self._is_looking = True
         try:

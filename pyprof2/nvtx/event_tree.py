@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from torch._C._profiler import _EventType
 
 from pyprof2.frames import is_generated, is_own_path
 from pyprof2.markers import ROWS_AT_MOST, OpPlace, PlacesById
+from pyprof2.nvtx.internals import EventType
 from pyprof2.nvtx.sources import FRAMES_AT_MOST, is_installed_file, is_user_file, shown_path
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _StackCall:
         elif path is not None:
             self.lines = around
         self.is_inside = False
-        if event.typed[0] == _EventType.PyCall:
+        if event.typed[0] == EventType.PyCall:
             inside = full_path(event.extra_fields.callsite.file_name)
             self.is_inside = inside is None or is_user_file(inside)
 
@@ -95,9 +95,9 @@ def places_of(roots: Sequence[Any], source_root: str | None) -> PlacesById:
     while todo:
         event, call, is_in_op = todo.pop()
         kind = event.typed[0]
-        if kind in (_EventType.PyCall, _EventType.PyCCall):
+        if kind in (EventType.PyCall, EventType.PyCCall):
             call, is_in_op = _StackCall(event, call, source_root), False
-        elif kind == _EventType.TorchOp:
+        elif kind == EventType.TorchOp:
             if event.name.startswith(_NODE):
                 continue  # the line of its forward op is
             is_op = not event.name.startswith("{") and int(event.extra_fields.scope) != _USER_SCOPE

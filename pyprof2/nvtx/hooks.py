@@ -15,13 +15,19 @@ import torch
 from torch import autograd, distributed
 from torch.autograd import profiler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from pyprof2.errors import harmless
 from pyprof2.markers import MEMBER, Marker
 from pyprof2.nvtx.collective_marks import CollectiveMarks
 from pyprof2.nvtx.compile_notes import notes
 from pyprof2.nvtx.internals import (
+    DISABLED,
+    ENGINE,
     NO_TASK,
+    STARTED,
+    STOPPED,
+    BatchIterator,
+    Need,
     add_metadata,
     allow_disabling_saved_hooks,
     current_task,
@@ -30,8 +36,10 @@ from pyprof2.nvtx.internals import (
     inside_transform,
     is_compiled_graph,
     is_tracing,
+    lacks,
     module_call,
     next_sequence_nr,
+    profiler_runs,
     replace_module_call,
 )
 from pyprof2.nvtx.memory_tags import unpack
@@ -114,7 +122,7 @@ def enter_module(session: AnnotationSession, module: torch.nn.Module, call: Fram
     if has_node or session.marks_calls:
         source = session.source(frame)
     if has_node:
-        note_function(state, catalog.function(state.scope.layer, source), frame)
+        note_function(state, catalog.function(state.scope.layer, source))
     scope = layer.forward if current_task() == NO_TASK else layer.recompute
     session.enter(id(module), scope, source, id(call))
     return True
@@ -132,6 +140,7 @@ def hook_optimizers(steps: StepTracker, undo: ExitStack, memory: MemoryTags | No
     undo.callback(register_optimizer_step_post_hook(stepped).remove)
 
 
+@harmless(Need.BATCHES.value)
 def hook_dataloaders(session: AnnotationSession, steps: StepTracker, undo: ExitStack) -> None:
     """Mark how long the training waits for batches, and pass that on to the steps."""
 
@@ -153,7 +162,8 @@ def hook_dataloaders(session: AnnotationSession, steps: StepTracker, undo: ExitS
         finally:
             session.leave(token)
 
-    replace(_BaseDataLoaderIter, "__next__", around, undo)
+    if not lacks(Need.BATCHES):
+        replace(BatchIterator, "__next__", around, undo)
 
 
 def hook_threads(session: AnnotationSession, undo: ExitStack) -> None:
@@ -170,9 +180,10 @@ def hook_threads(session: AnnotationSession, undo: ExitStack) -> None:
     replace(threading.Thread, "_bootstrap_inner", around, undo)
 
 
+@harmless(Need.COLLECTIVES.value)
 def hook_c10d(session: AnnotationSession, undo: ExitStack) -> None:
     """Mark every collective: which of its group it is, and what it moves."""
-    if not distributed.is_available():
+    if not distributed.is_available() or lacks(Need.COLLECTIVES):
         return
     marks = CollectiveMarks(session)
 
@@ -184,9 +195,10 @@ def hook_c10d(session: AnnotationSession, undo: ExitStack) -> None:
             hide_frame(error)
             raise
 
-    undo.callback(hook_collectives(around))
+    hook_collectives(around, undo)
 
 
+@harmless(Need.MEMORY.value)
 def hook_memory(session: AnnotationSession, memory: MemoryTags, undo: ExitStack) -> None:
     """Follow what autograd saves on every thread, where backward begins and ends, and weights."""
 
@@ -204,7 +216,7 @@ def hook_memory(session: AnnotationSession, memory: MemoryTags, undo: ExitStack)
     replace(threading.Thread, "_bootstrap_inner", around, undo)
     replace(torch.Tensor, "backward", memory.around_call, undo)
     for owner in (autograd, autograd.graph):
-        replace(owner, "_engine_run_backward", memory.around_backward, undo)
+        replace(owner, ENGINE, memory.around_backward, undo)
 
 
 class _Handover:
@@ -220,7 +232,7 @@ class _Handover:
         # It may have the source lines anyway.
         session = self._session
         session.marks_lines = session.options.source and not has_stacks
-        if session.marks_lines:
+        if session.marks_lines and not lacks(Need.LINES):
             session.prepare_rows()
         session.write(kineto=True)
 
@@ -244,6 +256,7 @@ class _Handover:
         self._session.write(kineto=False)
 
 
+@harmless(Need.PROFILER.value)
 def hook_profiler(
     session: AnnotationSession,
     steps: StepTracker,
@@ -254,6 +267,8 @@ def hook_profiler(
 
     These are made by the same recorder, and call no function in Python.
     """
+    if lacks(Need.PROFILER):
+        return
     handover = _Handover(session, steps, memory)
 
     def started(start: Callable[[], None]) -> None:
@@ -270,10 +285,10 @@ def hook_profiler(
         stop()
         handover.ended()
 
-    replace(profiler, "_run_on_profiler_start", started, undo)
-    replace(profiler, "_disable_profiler", disabled, undo)
-    replace(profiler, "_run_on_profiler_stop", stopped, undo)
-    if profiler._is_profiler_enabled:  # noqa: SLF001 -- there is no other way to know
+    replace(profiler, STARTED, started, undo)
+    replace(profiler, DISABLED, disabled, undo)
+    replace(profiler, STOPPED, stopped, undo)
+    if profiler_runs():
         handover.begin(session.recorder is None)
     if ON_DEMAND in os.environ:
         session.follow_on_demand(handover)

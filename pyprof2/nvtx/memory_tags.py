@@ -27,11 +27,13 @@ from pyprof2.nvtx.internals import (
     NO_TASK,
     current_task,
     hook_saved_tensors,
+    identity_of,
     inside_transform,
     is_tracing,
     plain_alias,
     unhook_saved_tensors,
     unrecorded,
+    version_of,
     without_torch_function,
 )
 from pyprof2.nvtx.storages import Storages, place_of, storages_of, tensors_in
@@ -119,7 +121,7 @@ class MemoryTags:
         with without_torch_function(), unrecorded():
             if self.listens and inside_transform() is None:
                 self._saved.add(tensor)
-            return plain_alias(tensor), tensor._version  # noqa: SLF001 -- there is no other way
+            return plain_alias(tensor), version_of(tensor)
 
     # -- what the training does ----------------------------------------------------------------
 
@@ -261,7 +263,7 @@ def _described(
             place = place_of(storage)
             if place is not None:
                 block = (category, str(storage.device), *place)
-                yield storage._cdata, block  # noqa: SLF001
+                yield identity_of(storage), block
 
 
 def unpack(packed: tuple[Tensor, int]) -> Tensor:
@@ -272,7 +274,7 @@ def unpack(packed: tuple[Tensor, int]) -> Tensor:
     """
     tensor, version = packed
     with without_torch_function():
-        now = tensor._version  # noqa: SLF001
+        now = version_of(tensor)
         if now == version:
             return tensor
         hint = _HINT_ABOVE if torch.is_anomaly_enabled() else _HINT

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 import torch.utils.checkpoint
-from torch import _C
 from torch.fx import GraphModule
 
 from pyprof2.markers import (
@@ -41,10 +40,10 @@ from pyprof2.nvtx.catalog import SITES_AT_MOST, OpScope
 from pyprof2.nvtx.describe import Group, device_of, group_by_name
 from pyprof2.nvtx.internals import (
     ENGINE_RUN,
-    FUNCTION_APPLY,
     compiled_codes,
     inside_vmap,
     is_compiled_graph,
+    schema_of_name,
     without_torch_function,
 )
 from pyprof2.nvtx.observers import LACKS_ALL_LINES, LACKS_LINES, LACKS_ON_DEMAND, observer
@@ -168,10 +167,8 @@ class ObservedOp:
         self.name = name
         self.mutates = False
         self.collective = name.startswith(("c10d::", "_c10d_functional"))
-        try:
-            arguments = _C._get_schema(name, overload).arguments  # noqa: SLF001 -- the only way
-        except RuntimeError:
-            arguments = []
+        schema = schema_of_name(name, overload)
+        arguments = () if schema is None else schema.arguments
         self.tensors = tuple("Tensor" in str(argument.type) for argument in arguments)
 
 
@@ -504,9 +501,7 @@ class ObservedSession(AnnotationSession):
         push = None if self.is_native else self._push_message
         pop = None if self.is_native or self.sink is None else self.sink.pop
         domain = None if self.sink is None else self.sink.domain
-        self.observer.start(
-            asked, self.layers.known, push, pop, domain, flags, FUNCTION_APPLY, ENGINE_RUN
-        )
+        self.observer.start(asked, self.layers.known, push, pop, domain, flags, ENGINE_RUN)
         for scope in (self.catalog.base, self.catalog.callback):
             asked.number_of(scope)
 

@@ -18,6 +18,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
@@ -419,7 +420,7 @@ struct Session {
   Table<ModuleInfo> modules; // by their ids
   Held layers; // of modules, by their ids
   bool follows = true; // modules; else Python does
-  Held function_apply, engine_run;
+  Held engine_run;
 };
 std::atomic<bool> g_on{false};
 std::atomic<uint64_t> g_session{0}, g_epoch{0}, g_activation{0};
@@ -603,12 +604,6 @@ Held frame_object(int skipped) {
   return frame;
 }
 
-bool runs_under(PyObject* code) {
-  for (Walk walk(PyEval_GetFrame()); walk.frame(); walk.next())
-    if ((PyObject*)walk.code() == code) return true;
-  return false;
-}
-
 #ifdef OBSERVER_HAS_FRAMES
 using Frame = _PyInterpreterFrame;
 #if PY_VERSION_HEX >= 0x030D0000
@@ -723,11 +718,12 @@ uint32_t place_of_call(Thread& s, int skipped = 0) {
   return place;
 }
 
-/* Return whether an autograd function written in Python runs its forward on this thread. */
-bool is_in_function(Thread& s) {
-  if (!PyGILState_GetThisThreadState()) return false;
-  Python python;
-  return g.function_apply && runs_under(g.function_apply.get());
+/* Return whether this thread runs the forward of an autograd function written in Python. For it, and
+   for the views that it makes of what that returned, autograd turns forward-mode derivatives off;
+   otherwise only inference does. */
+bool is_in_function() {
+  const auto& state = c10::AutogradState::get_tls_state();
+  return !state.get_fw_grad_mode() && !state.get_inference_mode();
 }
 
 /* Return whether code that a node runs, with gradients, is a function that is run again. */
@@ -1096,8 +1092,8 @@ uint32_t scope_of(Thread& s, Way* way) {
 /* Note which node an op without gradients belongs to: that of an autograd function around it. */
 void note_function(Thread& s, int64_t next) {
   if (next != s.next_number && s.next_number != kNoNumber)
-    s.function = is_in_function(s) ? next - 1 : kNoNumber;
-  else if (s.function != kNoNumber && (next != s.function + 1 || !is_in_function(s)))
+    s.function = is_in_function() ? next - 1 : kNoNumber;
+  else if (s.function != kNoNumber && (next != s.function + 1 || !is_in_function()))
     s.function = kNoNumber;
 }
 
@@ -1549,17 +1545,16 @@ void observe() {
   g_with_ids = with_ids;
 }
 
-/* start(asked, layers, push, pop, domain, flags, function_apply, engine_run): begin a session. */
+/* start(asked, layers, push, pop, domain, flags, engine_run): begin a session. */
 PyObject* py_start(PyObject*, PyObject* args) {
-  PyObject *asked, *layers, *push, *pop, *domain, *apply, *run;
+  PyObject *asked, *layers, *push, *pop, *domain, *run;
   unsigned flags;
-  if (!PyArg_ParseTuple(args, "OO!OOOIOO", &asked, &PyDict_Type, &layers, &push, &pop, &domain, &flags, &apply, &run)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OO!OOOIO", &asked, &PyDict_Type, &layers, &push, &pop, &domain, &flags, &run)) return nullptr;
   g.is_native = push == Py_None;
   g.asked = Held(Py_NewRef(asked));
   g.push = g.is_native ? Held() : Held(Py_NewRef(push));
   g.pop = g.is_native ? Held() : Held(Py_NewRef(pop));
   g.domain = Held(Py_NewRef(domain));
-  g.function_apply = Held(Py_NewRef(apply));
   g.engine_run = Held(Py_NewRef(run));
   g.flags = flags & ~kRows;
   g.scopes.clear();
@@ -1747,7 +1742,7 @@ PyObject* py_enter_module(PyObject*, PyObject* const* args, Py_ssize_t count) {
   uint32_t place = place_of_call(s, skipped + 1);
   int64_t next = (int64_t)at::sequence_number::peek();
   if (!at::GradMode::is_enabled() && s.next_number != kNoNumber && next != s.next_number) {
-    if (g.function_apply && runs_under(g.function_apply.get())) {
+    if (is_in_function()) {
       uint32_t forward = as_number(ask("function", "(II)", s.scope, place));
       s.nodes->set(next - 1, forward, s.payload_base + next - 1);
     }

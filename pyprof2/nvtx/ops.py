@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.utils.checkpoint
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyprof2.markers import NO_SEQUENCE, Marker
 from pyprof2.nvtx.describe import group_of
@@ -24,6 +22,8 @@ from pyprof2.nvtx.internals import (
     ACCUMULATE_GRAD,
     ENGINE_RUN,
     NO_TASK,
+    OpOverload,
+    TorchDispatchMode,
     current_node,
     current_task,
     function_mode_enabled,
@@ -34,11 +34,11 @@ from pyprof2.nvtx.internals import (
     sequence_nr,
     without_torch_function,
 )
-from pyprof2.nvtx.pairing import find_owner, frames, note_nodes, note_nodes_in_backward
+from pyprof2.nvtx.pairing import find_owner, note_nodes, note_nodes_in_backward
 from pyprof2.nvtx.sinks import Copied, Messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from pyprof2.nvtx.calls import ForwardOp, Site
@@ -52,6 +52,13 @@ if TYPE_CHECKING:
 _CHECKPOINT_FILE: Final = torch.utils.checkpoint.__file__
 
 _getframe: Final = sys._getframe  # noqa: SLF001 -- there is no other way to the caller
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those around it, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _are_foreign(types: Any) -> bool:
@@ -181,7 +188,7 @@ class OpMode(TorchDispatchMode):
             site = scope.sites.get(key)
             if site is None:
                 site = self._catalog.forward_site(scope, key, op, place)
-            payload = note_nodes(state, site.forward, frame)
+            payload = note_nodes(state, site.forward)
         values = op.flatten(args, kwargs) if kwargs or op.lists else args
         step = site.step.follower
         if not step.variant.matches(values):
@@ -220,7 +227,7 @@ class OpMode(TorchDispatchMode):
     def _scope_with_grad(self, node: Node, frame: FrameType | None) -> OpScope | None:
         """Return where an op is that a node runs with gradients; None: in the node itself."""
         # Checkpointing of a function, not of a module; or backward of backward.
-        for outer in frames(frame):
+        for outer in _frames(frame):
             if outer.f_code is ENGINE_RUN:
                 break
             if outer.f_code.co_filename == _CHECKPOINT_FILE:

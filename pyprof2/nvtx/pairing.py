@@ -17,13 +17,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.markers import NO_SEQUENCE
-from pyprof2.nvtx.internals import FUNCTION_APPLY, grad_enabled, next_sequence_nr
+from pyprof2.nvtx.internals import grad_enabled, in_function, next_sequence_nr
 from pyprof2.nvtx.threads import UNKNOWN_NR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType, FrameType
-
     from pyprof2.nvtx.calls import ForwardOp
     from pyprof2.nvtx.internals import Node
     from pyprof2.nvtx.threads import ThreadState
@@ -40,25 +37,12 @@ _NODES_PER_OP: Final = 16
 """Nodes that one op makes at most; where there are more, something was not seen."""
 
 
-def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and those around it, the innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def runs_under(frame: FrameType | None, code: CodeType) -> bool:
-    """Return whether `code` is running, in `frame` or around it."""
-    return any(outer.f_code is code for outer in frames(frame))
-
-
-def note_nodes(state: ThreadState, forward: ForwardOp, frame: FrameType | None) -> int:
+def note_nodes(state: ThreadState, forward: ForwardOp) -> int:
     """Note which nodes were made since the last op, and return the payload of this one.
 
     Args:
         state: of the thread.
         forward: the op that runs now.
-        frame: of its caller.
     """
     number, first = next_sequence_nr(), state.next_nr
     if state.unsure is None and state.function is None:
@@ -72,17 +56,15 @@ def note_nodes(state: ThreadState, forward: ForwardOp, frame: FrameType | None) 
             state.nodes[first] = state.last_forward = forward
             return state.payload_base + first
     if number == first:
-        return _payload_without_node(state, forward, first - 1, frame)
-    return _note_odd_nodes(state, forward, number - 1, frame)
+        return _payload_without_node(state, forward, first - 1)
+    return _note_odd_nodes(state, forward, number - 1)
 
 
-def _note_odd_nodes(
-    state: ThreadState, forward: ForwardOp, own: int, frame: FrameType | None
-) -> int:
+def _note_odd_nodes(state: ThreadState, forward: ForwardOp, own: int) -> int:
     first, last, with_grad = state.next_nr, state.last_forward, grad_enabled()
     state.next_nr, state.unsure = own + 1, None
     before = last if last is not None and last.mutates and first != UNKNOWN_NR else None
-    if before is not None and not with_grad and not runs_under(frame, FUNCTION_APPLY):
+    if before is not None and not with_grad and not in_function():
         _add_nodes(state, before, first, own + 1, first - 1)
         return NO_SEQUENCE
     if first not in (UNKNOWN_NR, own):
@@ -95,9 +77,7 @@ def _note_odd_nodes(
     return state.payload_base + own
 
 
-def _payload_without_node(
-    state: ThreadState, forward: ForwardOp, last: int, frame: FrameType | None
-) -> int:
+def _payload_without_node(state: ThreadState, forward: ForwardOp, last: int) -> int:
     """Return the payload of an op that made no node: that of the node which it belongs to."""
     clone, unsure, state.unsure = state.last_forward, state.unsure, None
     if unsure is not None and clone is not None:
@@ -105,7 +85,7 @@ def _payload_without_node(
         node = unsure if forward.mutates and here else None
     else:
         inside = state.scope is state.function and not grad_enabled()
-        node = last if inside and runs_under(frame, FUNCTION_APPLY) else None
+        node = last if inside and in_function() else None
         state.function = None if node is None else state.function
     if node is None:
         return NO_SEQUENCE
@@ -131,15 +111,15 @@ def note_nodes_in_backward(state: ThreadState, owner: ForwardOp, node: int) -> N
     state.next_nr = number
 
 
-def note_function(state: ThreadState, forward: ForwardOp, frame: FrameType | None) -> None:
+def note_function(state: ThreadState, forward: ForwardOp) -> None:
     """Note the node of an autograd function in whose forward a module is called.
 
     Ops in the module have layers of their own, so they say nothing of the function.
     """
     if grad_enabled() or next_sequence_nr() == state.next_nr:
         return
-    if runs_under(frame, FUNCTION_APPLY):
-        note_nodes(state, forward, frame)
+    if in_function():
+        note_nodes(state, forward)
         state.function = None
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._ops import OpOverload
 
 from pyprof2.nvtx.describe import describe
+from pyprof2.nvtx.internals import OpOverload, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Op:
             self._read_schema(func)
 
     def _read_schema(self, func: OpOverload[..., Any]) -> None:
-        schema = func._schema  # noqa: SLF001 -- the only way to it
+        schema = schema_of(func)
         self.name = schema.name
         if type(func) is OpOverload:
             # `func` itself calls this: one Python call less for every op.

@@ -13,9 +13,11 @@ import torch
 
 from pyprof2.markers import NO_SEQUENCE, Marker, format_marker
 from pyprof2.nvtx.internals import (
+    Need,
     RecordFunction,
     dispatch_modes,
     insert_mode,
+    lacks,
     next_sequence_nr,
     remove_mode,
     without_torch_function,
@@ -131,7 +133,8 @@ class AnnotationSession(Knowledge):
         On other threads it stays where it is and lets everything through: a thread's modes are its
         own.
         """
-        wanted = self.writes_ops and getattr(self.local, "annotated", False)
+        is_annotated = self.writes_ops and getattr(self.local, "annotated", False)
+        wanted = is_annotated and not lacks(Need.OPS)
         mode: OpMode | None = getattr(self.local, "mode", None)
         if wanted and mode is None and self.sink is not None:
             state = self.state()

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, UntypedStorage
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from pyprof2.nvtx.internals import inner_tensors, storage_of_weak_ref
+from pyprof2.nvtx.internals import (
+    StorageWeakRef,
+    identity_of,
+    inner_tensors,
+    parts_of_sparse,
+    storage_of_weak_ref,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +38,7 @@ class Storages:
     def add(self, tensor: Tensor) -> None:
         """Add the storages of a tensor."""
         for storage in storages_of(tensor):
-            key = storage._cdata  # noqa: SLF001 -- its identity, which has no other name
+            key = identity_of(storage)
             # The weak reference keeps the number from being given to another storage.
             if key not in self._refs:
                 self._refs[key] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
@@ -44,7 +49,7 @@ class Storages:
             self._scan_at = max(_SCAN_AT, 2 * len(self._refs))
 
     def __contains__(self, storage: UntypedStorage) -> bool:
-        return storage._cdata in self._refs  # noqa: SLF001
+        return identity_of(storage) in self._refs
 
     def living(self) -> Iterator[UntypedStorage]:
         """Yield those that still exist; to be let go of one by one."""
@@ -64,12 +69,9 @@ def storages_of(tensor: Tensor) -> Iterator[UntypedStorage]:
     """Yield the storages of a tensor: of a wrapper those inside, of one without memory none."""
     if tensor.device.type == "meta":
         return
-    if tensor.layout == torch.sparse_coo:
-        # The public accessors want the tensor coalesced, which would change it.
-        yield from storages_of(tensor._indices())  # noqa: SLF001
-        yield from storages_of(tensor._values())  # noqa: SLF001
-        return
-    inner = inner_tensors(tensor)
+    # The public accessors of a sparse one want it coalesced, which would change it.
+    is_sparse = tensor.layout == torch.sparse_coo
+    inner = parts_of_sparse(tensor) if is_sparse else inner_tensors(tensor)
     if inner is not None:
         for part in inner:
             yield from storages_of(part)

@@ -12,10 +12,10 @@ from torch.nn.modules.module import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
-from torch.utils.weak import WeakIdKeyDictionary
 
 from pyprof2.markers import MAX_TEXT_BYTES, WEIGHTS_AT_MOST, Marker
 from pyprof2.nvtx.holders import WRAPPED
+from pyprof2.nvtx.internals import WeakIdKeyDictionary
 from pyprof2.nvtx.storages import place_of, storages_of, tensors_in
 
 if TYPE_CHECKING:

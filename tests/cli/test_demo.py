@@ -93,6 +93,35 @@ def test_where_torch_does_not_work_the_recording_serves_and_the_reason_is_said(
     assert "aten::convolution_backward" in result.out
 
 
+OURS = """
+import shutil, sys
+sys.stderr.write("a warning\\npyprof2: torch 9 has no torch._C.x: no line\\n")
+if {fails}:
+    from pyprof2.markers import parse_marker
+    parse_marker(5)
+shutil.copy({recording!r}, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fault_of_ours_is_not_said_to_be_torchs(
+    *, fails: bool, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "demo_train.py").write_text(OURS.format(fails=fails, recording=str(SHIPPED)))
+    (data / "demo.json.gz").write_bytes(SHIPPED.read_bytes())
+    monkeypatch.setattr(demo, "_DATA", data)
+    monkeypatch.setattr(demo, "_PACKAGE", SHIPPED.parents[1])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name != "nvtx" or None)
+
+    result = invoke("demo", "-q")
+
+    assert (result.code, result.err) == (0, "pyprof2: torch 9 has no torch._C.x: no line\n")
+    assert ("a fault in pyprof2 (TypeError: " in result.out) == fails
+    assert "torch cannot train here" not in result.out
+
+
 @pytest.mark.torch
 @pytest.mark.slow
 def test_with_torch_it_trains_and_records(invoke: Callable[..., Any]) -> None:

@@ -353,7 +353,9 @@ def same(left: Any, right: Any) -> bool:
 
 
 # Warnings of torch about its own betas.
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore:.*torch.jit"
+)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_does_what_it_does_without(program: str) -> None:
     torch.manual_seed(1)

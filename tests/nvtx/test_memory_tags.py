@@ -378,7 +378,9 @@ def under_transforms() -> list[Any]:
 HARMLESS: Final = dict(PROGRAMS) | {"transforms": under_transforms}
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore:.*torch.jit"
+)
 @pytest.mark.parametrize("program", HARMLESS)
 def test_a_program_does_what_it_does_without(program: str) -> None:
     torch.manual_seed(1)
