@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import refuse, suggest
+from pyprof2.tables import CATEGORIES, DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -15,6 +16,10 @@ SEPARATOR: Final = " / "
 """The text between the names of ranges inside one another."""
 OWNED: Final = ("op", "layer", "source")
 """The axes along which a kernel of compiled code may have several keys."""
+NONE: Final = "(none)"
+"""The key of the rows whose text is null."""
+VALUES: Final = {"direction": DIRECTIONS, "category": CATEGORIES}
+"""The columns of which all values are known, with these."""
 _OWNERS: Final = "\x1f"
 """The character before each owner of what has several; no name begins with it."""
 _SHARED: Final = "(shared: "
@@ -97,3 +102,16 @@ def check_known_once(axes: Sequence[str], known: Collection[str], of: str) -> No
             refuse(f"no axis {axis!r} {of}; {hint}there are {', '.join(known)}")
         if axis in axes[:at]:
             refuse(f"axis {axis!r} is named twice; name it once")
+
+
+def check_names(name: str, wanted: Collection[Any]) -> None:
+    """Raise unless rows can have these values in a column of `VALUES`; `(none)` is null.
+
+    Raises:
+        UsageError: a name is unknown.
+    """
+    known = (*VALUES[name], NONE)
+    for each in wanted:
+        if each not in known:
+            hint = suggest(each, known)
+            refuse(f"no {name} {each!r}; {hint}there are {', '.join(known)}")

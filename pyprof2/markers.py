@@ -358,7 +358,7 @@ def _format_inputs(inputs: tuple[Input, ...]) -> list[Any]:
     return items
 
 
-class _Reader(NamedTuple):
+class _TextReader(NamedTuple):
     """What takes texts apart, for markers and for the member of places.
 
     Attributes:
@@ -380,7 +380,7 @@ class _Reader(NamedTuple):
 
 
 @cache
-def _reader() -> _Reader:
+def _reader() -> _TextReader:
     """Return it; msgspec is imported here, as a program that is only recorded may lack it."""
     import msgspec
 
@@ -437,7 +437,7 @@ def _reader() -> _Reader:
         ],
         forbid_unknown_fields=True,
     )  # fmt: skip
-    return _Reader(
+    return _TextReader(
         marker, msgspec.json.Decoder(marker), msgspec.json.Decoder(places), msgspec.convert,
         msgspec.json.decode, msgspec.UNSET,
         (msgspec.MsgspecError, RecursionError, UnicodeError),

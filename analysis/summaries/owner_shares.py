@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyprof2.analysis.axes import shared_text
+from pyprof2.analysis.axes import NONE, shared_text
 from pyprof2.analysis.costs.attribute import share
-from pyprof2.analysis.summaries.profile_columns import NONE, key_name
+from pyprof2.analysis.summaries.profile_columns import key_name
 
 if TYPE_CHECKING:
     import pandas as pd

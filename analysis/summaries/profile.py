@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.axes import OWNED, shared_text, split_owners
+from pyprof2.analysis.axes import NONE, OWNED, VALUES, check_names, shared_text, split_owners
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     COPY_CATEGORIES,
@@ -25,13 +25,10 @@ from pyprof2.analysis.summaries.profile_columns import (
     FINEST,
     LARGEST_SUM,
     MORE_COLUMNS,
-    NONE,
     OF_OWNERS,
     RATE_SCALES,
     SUMMARY_COLUMNS,
-    VALUES,
     check_axes,
-    check_names,
     compile_pattern,
     key_name,
 )

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.axes import OWNED, SEPARATOR, check_known_once, shared_text, split_owners
-from pyprof2.errors import UsageError, refuse, suggest
-from pyprof2.tables import CATEGORIES, DIRECTIONS, Column, real, whole
+from pyprof2.analysis.axes import (
+    NONE,
+    OWNED,
+    SEPARATOR,
+    check_known_once,
+    shared_text,
+    split_owners,
+)
+from pyprof2.errors import UsageError, refuse
+from pyprof2.tables import Column, real, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -169,9 +176,6 @@ OF_MODULES: Final = (
 KERNEL_NAME: Final = "kernel_name"
 """Another name of axis `name`, whose column is `kernel`."""
 
-NONE: Final = "(none)"
-"""The key of the rows whose text is null."""
-
 COPY_CATEGORIES: Final = ("memcpy", "memset")
 
 # FLOP/ns is GFLOP/s, byte/ns is GB/s.
@@ -215,23 +219,6 @@ def asked_columns(by: Sequence[str]) -> tuple[Column, ...]:
     if list(by) == ["layer"]:
         return (*means, *OF_MODULES)
     return (*means, *OF_CALLS) if set(by) <= set(OPS_HAVE) else means
-
-
-VALUES: Final = {"direction": DIRECTIONS, "category": CATEGORIES}
-"""The columns of which all values are known, with these."""
-
-
-def check_names(name: str, wanted: Collection[Any]) -> None:
-    """Raise unless rows can have these values in a column of `VALUES`; `(none)` is null.
-
-    Raises:
-        UsageError: a name is unknown.
-    """
-    known = (*VALUES[name], NONE)
-    for each in wanted:
-        if each not in known:
-            hint = suggest(each, known)
-            refuse(f"no {name} {each!r}; {hint}there are {', '.join(known)}")
 
 
 def check_selects_calls(selection: Mapping[str, Any], *, modules: bool = False) -> None:

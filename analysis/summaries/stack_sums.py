@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from pyprof2.analysis.axes import NONE
 from pyprof2.analysis.intervals import depths
-from pyprof2.analysis.summaries.profile_columns import NONE
 from pyprof2.columns import lookup, sum_at
 from pyprof2.errors import TableError
 from pyprof2.recording import code_column, int_column

@@ -330,10 +330,10 @@ class AgentTools:
         more: Sequence[str] = (),
     ) -> pd.DataFrame:
         """Return sums along axes, each with the id of the longest kernel that is its alone."""
+        from pyprof2.analysis.axes import NONE
         from pyprof2.analysis.summaries.profile import select
         from pyprof2.analysis.summaries.profile_columns import (
             AXES,
-            NONE,
             asked_columns,
             axis_named,
             columns_of,

@@ -283,7 +283,9 @@ def _parse(words: Sequence[str], command: str | None) -> argparse.Namespace:
     msg = f"{command}: unknown: {' '.join(rest)}; 'pyprof2 {command} --help' lists the options"
     options = [word.partition("=")[0] for word in rest if word.startswith("-")]
     if options:
-        hint = suggest(options[0], _options_of(parser))
+        commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))  # noqa: SLF001
+        known = commands.choices[str(command)]._option_string_actions  # noqa: SLF001
+        hint = suggest(options[0], known)
         msg = (
             f"{command}: no option {options[0]}; {hint}'pyprof2 {command} --help' lists the options"
         )
@@ -291,12 +293,6 @@ def _parse(words: Sequence[str], command: str | None) -> argparse.Namespace:
         traces = shlex.join(map(str, [args.input, *rest]))
         msg = f"{command} reads one recording or store; to join several: pyprof2 parse {traces}"
     raise UsageError(msg)
-
-
-def _options_of(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the options of the only command of a parser."""
-    commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))  # noqa: SLF001
-    return [each for own in commands.choices.values() for each in own._option_string_actions]  # noqa: SLF001
 
 
 def _with_command(words: Sequence[str]) -> list[str]:

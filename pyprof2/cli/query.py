@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.analysis.axes import VALUES, check_names
 from pyprof2.analysis.summaries.profile_columns import (
-    VALUES,
     axis_named,
     check_axes,
-    check_names,
     check_selects_calls,
     compile_pattern,
 )

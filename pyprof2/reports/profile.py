@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from pyprof2.analysis.axes import OWNED, in_words, owners_in_words
+from pyprof2.analysis.axes import NONE, OWNED, in_words, owners_in_words
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     MEANS,
     MORE_COLUMNS,
-    NONE,
     OF_CALLS,
     OF_MODULES,
     OF_OWNERS,

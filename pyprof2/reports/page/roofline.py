@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pyprof2.analysis.axes import NONE
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.summaries.profile import frame as frame_of
-from pyprof2.analysis.summaries.profile_columns import NONE
 from pyprof2.columns import combinations, first_rows
 from pyprof2.reports.explanation import explanation_lines
 from pyprof2.reports.page.values import cut, table

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof2.analysis.axes import NONE
 from pyprof2.analysis.summaries.profile import select
-from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, NONE, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.errors import TableError, UsageError
 from tests.builders import profile_rows, summarized, total_of
 from tests.counted_calls import calls_of
