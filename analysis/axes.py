@@ -67,14 +67,16 @@ def owners_in_words(rows: pd.DataFrame, name: str) -> pd.Series:
         rows: with the column, and `shared_` with it where a kernel may have several.
         name: of the column.
     """
+    from pyprof2.columns import as_text
+
     shared = f"shared_{name}"
     if name not in OWNED or shared not in rows:
         return rows[name]
-    owners = rows[shared].dropna().astype("str")
+    owners = as_text(rows[shared].dropna())
     if owners.empty:
         return rows[name]
     words = {each: in_words(each) for each in owners.unique()}
-    return owners.map(words).reindex(rows.index).fillna(rows[name].astype("str"))
+    return owners.map(words).reindex(rows.index).fillna(as_text(rows[name]))
 
 
 def in_shared_text(text: str, change: Callable[[str], str]) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
+
+    _Frame = TypeVar("_Frame", pd.Series, pd.DataFrame)
 
 
 TextColumn: TypeAlias = "tuple[NDArray[np.int64], Sequence[str | None]]"
@@ -297,6 +299,27 @@ def shifted(table: pa.Table, added: Mapping[str, int]) -> pa.Table:
         if added.get(name):
             table = table.set_column(at, table.field(at), pc.add(table[name], added[name]))
     return table
+
+
+def as_text(values: _Frame) -> _Frame:
+    """Return values as text, in the type that pandas gives text; those that are missing stay so."""
+    found: _Frame = values.astype("str").where(values.notna())
+    return found
+
+
+def with_text(rows: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return rows with the columns of these names as text."""
+    return rows.assign(**{name: as_text(rows[name]) for name in names})
+
+
+def join_rows(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of parts, one after another; text of other categories is plain in all."""
+    import pandas as pd
+
+    found = list(parts)
+    kinds = {str(name): {part[name].dtype for part in found} for name in found[0]}
+    mixed = [name for name, of in kinds.items() if len(of) > 1 and "category" in map(str, of)]
+    return pd.concat([with_text(part, mixed) for part in found])
 
 
 def as_pandas(table: pa.Table, never_null: Sequence[str] = ()) -> pd.DataFrame:

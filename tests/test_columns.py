@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 from pyprof2.columns import (
     as_pandas,
+    as_text,
     combinations,
     combine_keys,
     distinct,
     groups_of,
     int_array,
+    join_rows,
     lookup,
     merge_texts,
     row_of,
     text_array,
+    with_text,
 )
 
 
@@ -197,3 +201,39 @@ def test_the_first_row_of_each_key_and_the_key_of_each_row_are_as_they_come(
     wanted = [seen.setdefault(key, len(seen)) for key in every]
     assert place.tolist() == wanted
     assert first.tolist() == [wanted.index(number) for number in range(len(seen))]
+
+
+@pytest.mark.parametrize("kind", ["category", object])
+def test_what_is_missing_is_no_text(kind: str | type) -> None:
+    words = as_text(pd.Series(["nan", None, "b"], dtype=kind))
+
+    assert (words[0], words[2], words.isna().tolist()) == ("nan", "b", [False, True, False])
+    assert words.dtype == pd.Series(["a"]).dtype
+
+
+@pytest.mark.parametrize("kind", ["category", "Int64", "float64", object])
+def test_columns_of_nothing_are_text_too(kind: str | type) -> None:
+    for values in ([], [None, None]):
+        words = as_text(pd.Series(values, dtype=kind))
+        assert words.dtype == pd.Series(["a"]).dtype
+        assert words.isna().all()
+
+
+def test_text_of_numbers_is_theirs_and_other_columns_stay() -> None:
+    rows = pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]})
+
+    made = with_text(rows, ["a"])
+
+    assert made.fillna({"a": "-"}).to_dict("list") == {"a": ["1", "-"], "b": [1, 2]}
+
+
+def test_rows_are_joined_whatever_categories_they_have() -> None:
+    first = pd.DataFrame({"kind": pd.Categorical(["a", None]), "n": pd.array([1, 2], "Int64")})
+    other = pd.DataFrame({"kind": pd.Categorical([None, "b"]), "n": pd.array([3, None], "Int64")})
+    none = first.iloc[:0].assign(kind=pd.Categorical([]))
+
+    mixed, same = join_rows([first, none, other]), join_rows([first, first])
+
+    assert mixed["kind"].dropna().tolist() == ["a", "b"]
+    assert mixed["kind"].dtype == pd.Series(["a"]).dtype
+    assert (str(same["kind"].dtype), str(mixed["n"].dtype)) == ("category", "Int64")

@@ -12,11 +12,13 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-TOOLS: Final = {"hypothesis", "pytest", "pytest-randomly", "pytest-xdist", "setuptools"}
+TOOLS: Final = {
+    "hypothesis", "pytest", "pytest-randomly", "pytest-rerunfailures", "pytest-xdist", "setuptools",
+}  # fmt: skip
 """What builds the package and runs the tests with the oldest versions."""
 NEEDED: Final = {
     "execnet", "greenlet", "importlib-resources", "iniconfig", "packaging", "pluggy", "pygments",
-    "python-dateutil", "sortedcontainers", "typing-extensions", "tzdata",
+    "python-dateutil", "pytz", "sortedcontainers", "typing-extensions", "tzdata",
 }  # fmt: skip
 """What the oldest versions, and these tools, need."""
 

@@ -215,20 +215,20 @@ def _shared(members: pd.DataFrame) -> pd.DataFrame:
     frame = members[keep.to_numpy(bool)]
     size = frame["in_bytes"].fillna(-1).astype("int64") if len(frame) else frame["in_bytes"]
     names = [frame["kind"].astype(object), size, frame["group_key"].astype(object)]
-    classes = frame.groupby(names, dropna=False).ngroup() if len(frame) else 0
+    classes = frame.groupby(names, dropna=False, observed=True).ngroup() if len(frame) else 0
     return frame.assign(_class=classes, _end=frame["start_ns"] + frame["dur_ns"])
 
 
 def _edges(frame: pd.DataFrame, same_clock: Mapping[int, object]) -> dict[int, list[Clock]]:
     """Return for each rank its clock against the lowest rank of each group, and the reverse."""
-    lowest = frame.groupby("instance_id")["rank"].transform("min")
+    lowest = frame.groupby("instance_id", observed=True)["rank"].transform("min")
     columns = ["instance_id", "rank", "start_ns", "_end", "_class"]
     pairs = frame[columns].merge(
         frame.loc[frame["rank"] == lowest, columns], on="instance_id", suffixes=("", "_ref")
     )
     found: dict[int, list[Clock]] = {}
     pairs = pairs[pairs["rank"] != pairs["rank_ref"]]
-    for _, rows in pairs.groupby(["rank", "rank_ref"]):
+    for _, rows in pairs.groupby(["rank", "rank_ref"], observed=True):
         rank, other = (int(rows[name].iloc[0]) for name in ("rank", "rank_ref"))
         starts, ends, starts_ref, ends_ref, classes = (rows[c].to_numpy(np.int64) for c in _PAIRED)
         own = same_clock.get(rank)

@@ -444,7 +444,7 @@ def _share_bytes(frame: pd.DataFrame) -> pd.DataFrame:
     if not several.any():
         return frame
     frame = frame.copy()
-    for _, rows in frame[several].groupby("op_id"):
+    for _, rows in frame[several].groupby("op_id", observed=True):
         time = np.cumsum(np.maximum(1, rows["dur_ns"].to_numpy(np.int64)))
         for name in _COUNTS:
             total = rows[name].iloc[0]

@@ -174,7 +174,7 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
     later = time[last] - time[np.maximum(last - 1, 0)]
     margins = dict(zip(number[last].tolist(), later.tolist(), strict=True))
     rows = []
-    for _, part in own.groupby("_part"):
+    for _, part in own.groupby("_part", observed=True):
         known = part["excess_ns"].fillna(0)
         worst = part.iloc[int(known.to_numpy(np.float64).argmax())]
         instance = part["_next"].iloc[-1]

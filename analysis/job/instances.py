@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.collective_rows import POINT_TO_POINT, SYNCHRONISING
+from pyprof2.columns import as_text
 
 COLUMNS: Final = (
     "rank", "collective_id", "step", "start_ns", "dur_ns", "issued_ns", "stream", "kind", "dtype",
@@ -79,7 +80,7 @@ def _numbered(frame: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Give each key a number, in order of its first start, and count its members."""
     known = found["key"].notna()
     codes, _ = pd.factorize(found["key"])
-    first = frame["start_ns"].where(known).groupby(codes).min()
+    first = frame["start_ns"].where(known).groupby(codes, observed=True).min()
     order = first[first.index >= 0].sort_values(kind="stable").index
     number = np.full(len(first) + 1, -1, np.int64)
     number[order.to_numpy()] = np.arange(len(order))
@@ -117,8 +118,10 @@ def _by_pair(rows: pd.DataFrame, _: Recordings) -> pd.DataFrame:
         }
     )[known.to_numpy(bool)].sort_values("when", kind="stable")
     where = ["group", "source", "target", "step"]
-    pairs["n"] = pairs.groupby([*where, "kind"], dropna=False).cumcount()
-    pairs["pair"] = pairs.groupby([*where, "n"], dropna=False)["kind"].transform("nunique")
+    pairs["n"] = pairs.groupby([*where, "kind"], dropna=False, observed=True).cumcount()
+    pairs["pair"] = pairs.groupby([*where, "n"], dropna=False, observed=True)["kind"].transform(
+        "nunique"
+    )
     matched = pairs[pairs["pair"] == 2]
     keys = pd.Series(list(zip(*(matched[c] for c in (*where, "n")), strict=True)), matched.index)
     result.loc[matched.index, "key"] = keys
@@ -137,7 +140,7 @@ def _by_marker(rows: pd.DataFrame, _: Recordings) -> pd.DataFrame:
     """
     marked = (rows["seq_source"] == "marker").to_numpy(bool) & rows["seq"].notna().to_numpy(bool)
     rows = rows[marked & rows["group_key"].notna().to_numpy(bool)]
-    since = rows.groupby("group_key")["seq_since"]
+    since = rows.groupby("group_key", observed=True)["seq_since"]
     rows = rows[(since.transform("nunique", dropna=False) == 1) & rows["seq_since"].notna()]
     if not len(rows):
         return pd.DataFrame(columns=["key", "match", "match_note"])
@@ -156,15 +159,15 @@ def _by_number(rows: pd.DataFrame, _: Recordings) -> pd.DataFrame:
     """Match by group and number, as the recorder has it."""
     recorded = (rows["seq_source"] != "marker").to_numpy(bool) & rows["seq"].notna().to_numpy(bool)
     rows = rows[rows["group_key"].notna().to_numpy(bool) & recorded]
-    rows = rows.assign(_sign=rows["kind"].astype(str))
+    rows = rows.assign(_sign=as_text(rows["kind"]))
     return _same_number(rows, ["group_key", "seq"], "seq")
 
 
 def _same_number(rows: pd.DataFrame, by: list[str], word: str) -> pd.DataFrame:
     """Match members of one number; a number that comes twice on a rank is not matched."""
-    keys = rows.groupby(by)
+    keys = rows.groupby(by, observed=True)
     twice = rows.duplicated(["rank", *by], keep=False)
-    bad = twice.groupby([rows[name] for name in by]).transform("any")
+    bad = twice.groupby([rows[name] for name in by], observed=True).transform("any")
     differs = keys["_sign"].transform("nunique") > 1
     alone = keys["rank"].transform("nunique") == 1
     note = pd.Series(None, rows.index, object)
@@ -207,15 +210,15 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -
     if not len(frame):
         return result
     where = ["axis", "step"]
-    frame["n"] = frame.groupby([*where, "rank"]).cumcount()
+    frame["n"] = frame.groupby([*where, "rank"], observed=True).cumcount()
     if rows["kind"].isin(SYNCHRONISING).all():
         whole, frame = frame, _cut_alike(frame, rows)
         result.loc[whole.index.difference(frame.index), "match_note"] = _CUT
     ranks = _expected(frame)
-    at = frame.groupby([*where, "n"])
+    at = frame.groupby([*where, "n"], observed=True)
     there, signs = at["rank"].transform("nunique"), at["sign"].transform("nunique")
     bad = (there != ranks) | (signs != 1)
-    first = frame["n"].where(bad).groupby([frame[c] for c in where]).transform("min")
+    first = frame["n"].where(bad).groupby([frame[c] for c in where], observed=True).transform("min")
     good = first.isna() | (frame["n"] < first)
     alone = ranks == 1
     keys = pd.Series(list(zip(frame["axis"], frame["step"], frame["n"], strict=True)), frame.index)
@@ -225,7 +228,7 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -
     )
     result.loc[frame.index[alone.to_numpy(bool)], "match_note"] = _ALONE
     differs = frame[~good & ~alone]
-    for place, part in differs.groupby(where):
+    for place, part in differs.groupby(where, observed=True):
         whole = frame[(frame["axis"] == place[0]) & (frame["step"] == place[1])]
         result.loc[part.index, "match_note"] = _difference(
             whole, axis, rows, int(first[part.index[0]])
@@ -244,8 +247,8 @@ def _cut_alike(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     end = start + rows["dur_ns"].astype("int64").reindex(frame.index)
     frame = frame.assign(_start=start, _end=end)
     whole = pd.Series(data=True, index=frame.index)
-    for _, own in frame[frame["step"] == _NO_STEP].groupby("axis"):
-        ranks = [part for _, part in own.groupby("rank")]
+    for _, own in frame[frame["step"] == _NO_STEP].groupby("axis", observed=True):
+        ranks = [part for _, part in own.groupby("rank", observed=True)]
         shifts = [_shift(ranks[0], part) for part in ranks]
         known = [shift for shift in shifts if shift is not None]
         if len(known) < len(shifts) or not any(known):
@@ -276,8 +279,8 @@ def _shift(one: pd.DataFrame, other: pd.DataFrame) -> int | None:
 
 def _expected(frame: pd.DataFrame) -> pd.Series:
     """Return how many ranks have each row's step at all, and any member of its group."""
-    of_axis = frame.groupby("axis")["rank"].agg(set)
-    of_step = frame.groupby("step")["rank"].agg(set)
+    of_axis = frame.groupby("axis", observed=True)["rank"].agg(set)
+    of_step = frame.groupby("step", observed=True)["rank"].agg(set)
     pairs = frame[["axis", "step"]].drop_duplicates()
     count = {
         (axis, step): len(of_axis[axis] & of_step[step])
@@ -316,7 +319,7 @@ def _signature(rows: pd.DataFrame) -> pd.Series:
     same = rows["kind"].isin(_SAME_SIZE).to_numpy(bool)
     known = rows.groupby("kind", observed=True)["in_bytes"].transform(lambda s: s.notna().all())
     size = size.where(same & known.to_numpy(bool), None)
-    texts = zip(rows["kind"].astype(str), dtype, size, strict=True)
+    texts = zip(as_text(rows["kind"]), dtype, size, strict=True)
     return pd.Series([f"{k} {d} {s}" for k, d, s in texts], rows.index)
 
 
@@ -331,7 +334,7 @@ def _issue(rows: pd.DataFrame) -> pd.Series:
         return issued.astype("int64")
     order = rows.assign(_issued=issued).sort_values("start_ns", kind="stable")
     queue = [order["rank"], order["stream"].astype("Int64").fillna(-1)]
-    later = order.groupby(queue)["_issued"].bfill()
+    later = order.groupby(queue, observed=True)["_issued"].bfill()
     known = pd.Series(later, order.index).reindex(rows.index)
     filled = issued.fillna(known - 1).fillna(start).astype("int64")
     return filled.where(issued.notna().to_numpy(bool), np.minimum(filled, start))
@@ -339,14 +342,14 @@ def _issue(rows: pd.DataFrame) -> pd.Series:
 
 def _difference(whole: pd.DataFrame, axis: str, rows: pd.DataFrame, at: int) -> str:
     """Return in words how the sequences of two ranks differ."""
-    counts = whole.groupby("rank").size()
+    counts = whole.groupby("rank", observed=True).size()
     most: Any = counts.idxmax()
     least: Any = counts.idxmin()
     if axis == "kind":
         what = str(whole["axis"].iloc[0])
     else:
         some = rows.loc[whole.index]
-        kinds = some["kind"].astype(str).unique()
+        kinds = as_text(some["kind"]).unique()
         desc = some["group_desc"].dropna()
         group = str(desc.iloc[0]) if len(desc) and desc.iloc[0] else str(whole["axis"].iloc[0])
         what = f"{kinds[0] if len(kinds) == 1 else 'collectives'} of group {group}"

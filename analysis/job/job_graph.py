@@ -291,13 +291,15 @@ def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tu
         and never so long that the recording's replay would change.
     """
     own = ["rank", "step", "name", "kind"]
-    by = calls.sort_values("issued", kind="stable").groupby(own)
+    by = calls.sort_values("issued", kind="stable").groupby(own, observed=True)
     calls = calls.assign(n=by.cumcount(), calls=by["start"].transform("size"))
-    call = calls.groupby(["name", "kind", "n", "calls"]).ngroup().to_numpy(np.int64)
-    where = calls.groupby(["rank", "step"]).ngroup().to_numpy(np.int64)
+    call = calls.groupby(["name", "kind", "n", "calls"], observed=True).ngroup().to_numpy(np.int64)
+    where = calls.groupby(["rank", "step"], observed=True).ngroup().to_numpy(np.int64)
     seen = pd.DataFrame({"source": call[source], "target": call[target], "lag": lag})
     seen = seen[where[source] == where[target]]
-    pairs = seen.groupby(["source", "target"], as_index=False)["lag"].agg(["size", "median"])
+    pairs = seen.groupby(["source", "target"], as_index=False, observed=True)["lag"].agg(
+        ["size", "median"]
+    )
     # The call that it most often seems to have waited for.
     pairs = pairs.sort_values("size", kind="stable").drop_duplicates("target", keep="last")
     events = pd.DataFrame({"event": np.arange(len(call)), "call": call, "where": where})
@@ -308,7 +310,9 @@ def _shared_waits(calls: pd.DataFrame, source: Int, target: Int, lag: Int) -> tu
     before, after = both["event"].to_numpy(np.int64), both["event_target"].to_numpy(np.int64)
     start, end = calls["start"].to_numpy(np.int64), calls["end"].to_numpy(np.int64)
     over = start[after] - end[before]
-    least = pd.Series(over).groupby([both["source"], both["target"]]).transform("min")
+    least = (
+        pd.Series(over).groupby([both["source"], both["target"]], observed=True).transform("min")
+    )
     known = pd.MultiIndex.from_arrays([source, target])
     new = ~pd.MultiIndex.from_arrays([before, after]).isin(known)
     new &= (least >= 0).to_numpy(bool) & (start[before] < start[after])
@@ -426,8 +430,8 @@ def _keys(
     calls = pd.DataFrame(
         {"rank": rank} | dict(zip(where, (step, np.concatenate(after), name, kind), strict=True))
     )
-    calls["n"] = calls.groupby(["rank", *where]).cumcount()
-    key = calls.groupby([*where, "n"]).ngroup().to_numpy(np.int64)
+    calls["n"] = calls.groupby(["rank", *where], observed=True).cumcount()
+    key = calls.groupby([*where, "n"], observed=True).ngroup().to_numpy(np.int64)
     return np.where((kind == ROOT) | (name < 0), -1, key)
 
 
@@ -470,4 +474,6 @@ def host_times(job: JobGraph) -> pd.DataFrame:
             "host_ns": np.r_[job.graph.lag[edges], job.graph.duration[calls]],
         }
     )
-    return took.groupby(["rank", "step"], dropna=False)["host_ns"].sum().reset_index()
+    return (
+        took.groupby(["rank", "step"], dropna=False, observed=True)["host_ns"].sum().reset_index()
+    )

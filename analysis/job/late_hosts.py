@@ -232,7 +232,7 @@ def stretches(ops: pa.Table, members: pd.DataFrame, rank: int) -> pd.DataFrame:
     base = texts.assign(rank=rank, instance=following, start_ns=start)
     both = [base.assign(kind="op", ns=dur), base.assign(kind="host", ns=gap)[clear]]
     found = pd.concat(both, ignore_index=True).sort_values("start_ns", kind="stable")
-    found["n"] = found.groupby(["instance", "op", "kind"]).cumcount()
+    found["n"] = found.groupby(["instance", "op", "kind"], observed=True).cumcount()
     known_next: pd.DataFrame = found[found["instance"] != _NONE]
     return known_next
 
@@ -283,10 +283,12 @@ def host_blame(
     last = members.dropna(subset=["last_rank"]).drop_duplicates("instance_id")
     late = dict(zip(last["instance_id"], last["last_rank"], strict=True))
     margin = dict(zip(last["instance_id"], last["margin_ns"], strict=True))
-    sums = frame.assign(over=frame["excess"].clip(lower=0)).groupby(["instance", "rank"])
+    sums = frame.assign(over=frame["excess"].clip(lower=0)).groupby(
+        ["instance", "rank"], observed=True
+    )
     total = sums[["over", "ns"]].sum().reset_index().sort_values("over", kind="stable")
     rows = []
-    for instance, own in total.groupby("instance"):
+    for instance, own in total.groupby("instance", observed=True):
         by = own[own["rank"] == late[instance]] if instance in late else own
         if not len(by) or by["over"].iloc[-1] <= 0:
             continue
@@ -305,7 +307,7 @@ def host_blame(
 
 def _excess(frame: pd.DataFrame) -> pd.Series:
     """Return each stretch less the median of the others' same one; null with too few others."""
-    by = frame.groupby([*_SAME, "role"], dropna=False)["ns"]
+    by = frame.groupby([*_SAME, "role"], dropna=False, observed=True)["ns"]
     values = pd.Series(np.nan, frame.index)
     for _, own in by:
         if len(own) <= _FEWEST_PEERS:

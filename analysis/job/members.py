@@ -248,7 +248,7 @@ def with_group_keys(members: pd.DataFrame) -> pd.DataFrame:
     names = frame[known].drop_duplicates([*_SPECIFIC, "name"])
     order = names["name"].map(_number)
     names = names.assign(_order=order).sort_values("_order", kind="stable")
-    names["_ordinal"] = names.groupby(_SPECIFIC).cumcount()
+    names["_ordinal"] = names.groupby(_SPECIFIC, observed=True).cumcount()
     ordinals = {
         (r, d, n if isinstance(n, str) else None): at
         for r, d, n, at in names[["_ranks", "group_desc", "name", "_ordinal"]].itertuples(

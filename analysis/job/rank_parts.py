@@ -213,7 +213,7 @@ def compared_ranks(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
 def _means(side: pd.DataFrame, name: str) -> Mapping[int, Fraction]:
     """Return the exact mean of a column for each rank that knows all of its values."""
-    by = side.groupby("rank")[name]
+    by = side.groupby("rank", observed=True)[name]
     found = pd.DataFrame({"sum": by.sum(min_count=1), "known": by.count(), "all": by.size()})
     return {
         int(rank): Fraction(int(total), int(count))
@@ -244,7 +244,7 @@ def _changed(a: pd.DataFrame, b: pd.DataFrame, ranks: list[int]) -> pd.Series:
 def _outliers(
     a: pd.DataFrame, b: pd.DataFrame, ranks: list[int], name: str, least: float
 ) -> list[int]:
-    sides = [side[side["rank"].isin(ranks)].groupby("rank")[name] for side in (a, b)]
+    sides = [side[side["rank"].isin(ranks)].groupby("rank", observed=True)[name] for side in (a, b)]
     mean = [by.mean().reindex(ranks).to_numpy(np.float64) for by in sides]
     error = [(by.var() / by.size()).reindex(ranks).fillna(0).to_numpy(np.float64) for by in sides]
     delta = mean[1] - mean[0]

@@ -207,7 +207,7 @@ class SegmentJob:
         nodes = self.nodes
         count = len(nodes.start)
         last = pd.Series(end[count : count + len(nodes.sinks)]).groupby(
-            nodes.sinks["step"].to_numpy()
+            nodes.sinks["step"].to_numpy(), observed=True
         )
         until = last.max().rename_axis("step")
         # Work in no step counts only where there are no steps.
@@ -231,7 +231,7 @@ def segment_job(segments: pd.DataFrame, members: pd.DataFrame) -> SegmentJob:
     count, node = len(rows), np.empty(len(rows), np.int64)
     node[rows["_row"].to_numpy(np.int64)] = np.arange(count)
     sinks = segments.loc[segments["target_id"] < 0, ["rank", "step"]].drop_duplicates()
-    begins = segments.groupby("rank")["begin_ns"].first()
+    begins = segments.groupby("rank", observed=True)["begin_ns"].first()
     first = count + len(sinks)
     source = place.nodes(segments, "source_id", node)
     source = np.where(

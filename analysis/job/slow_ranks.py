@@ -72,7 +72,7 @@ def scores(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
         `rank`, `score` (one of `SCORES`), `time_ns` (mean of the steps), `excess_ns` over the
         median of the role, `excess_pct`, `z` (null with fewer than three ranks of a role), `peers`.
     """
-    whole = times.groupby("rank")[list(SCORES)].mean()
+    whole = times.groupby("rank", observed=True)[list(SCORES)].mean()
     least = _SPREAD_MIN * float(times["window_ns"].median()) if "window_ns" in times else 0.0
     rows = []
     for role in dict.fromkeys(roles.get(rank) for rank in whole.index):
@@ -129,9 +129,11 @@ def step_scores(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
     found = []
     for name in SCORES:
         value = times[name].astype("float64")
-        middle = value.groupby([role, times["step"]], dropna=False).transform("median")
+        middle = value.groupby([role, times["step"]], dropna=False, observed=True).transform(
+            "median"
+        )
         excess = value - middle
-        spread = MAD_TO_SIGMA * excess.abs().groupby(role).transform("median")
+        spread = MAD_TO_SIGMA * excess.abs().groupby(role, observed=True).transform("median")
         window = times["window_ns"].astype("float64").clip(lower=1)
         base = np.maximum(spread, _SPREAD_MIN * middle.where(middle > 0, window))
         frame = times[["rank", "step"]].assign(score=name, excess_ns=excess, middle_ns=middle)
@@ -149,7 +151,7 @@ def slow_at_times(found: pd.DataFrame) -> list[int]:
         found: as `step_scores` returns it.
     """
     odd = (found["z"] > _Z_OF_STEP) & (found["share"] > EXCESS_MIN)
-    sums = found["excess_ns"].where(odd, 0).groupby(found["rank"]).sum()
+    sums = found["excess_ns"].where(odd, 0).groupby(found["rank"], observed=True).sum()
     others = {rank: float(sums.drop(rank).median()) for rank in sums.index}
     ranks = [rank for rank in sums.index if sums[rank] > _ENOUGH * max(1.0, others[rank])]
     return sorted(ranks, key=lambda rank: -sums[rank])
@@ -174,7 +176,7 @@ def differences(found: pd.DataFrame, roles: Mapping[int, Any]) -> list[Differenc
     """
     pairs: dict[Any, Difference] = {}
     for (role, name), own in found[found["peers"] == 1].groupby(
-        [found["rank"].map(roles).map(str), "score"]
+        [found["rank"].map(roles).map(str), "score"], observed=True
     ):
         (other, less), (rank, more) = own.sort_values("time_ns")[["rank", "time_ns"]].itertuples(
             index=False, name=None
@@ -236,7 +238,7 @@ def imbalance(times: pd.DataFrame, roles: Mapping[int, Any]) -> pd.DataFrame:
     numbers = {role: at for at, role in enumerate(dict.fromkeys(roles.values()))}
     frame = times.assign(_role=times["rank"].map({r: numbers[role] for r, role in roles.items()}))
     rows = []
-    for (step, _), part in frame.groupby(["step", "_role"], dropna=False):
+    for (step, _), part in frame.groupby(["step", "_role"], dropna=False, observed=True):
         if len(part) < 2 or part["busy_ns"].mean() <= 0:
             continue
         busy = part["busy_ns"].astype("float64")
@@ -265,9 +267,13 @@ def slow_links(rates: pd.DataFrame, ranks_of: Mapping[str, frozenset[int]]) -> p
     """
     known = rates[rates["group_key"].notna()]
     keys = ["kind", "bytes", "group_size"]
-    by = known.groupby([*keys, "group_key"], dropna=False)["transfer_ns"].median().reset_index()
+    by = (
+        known.groupby([*keys, "group_key"], dropna=False, observed=True)["transfer_ns"]
+        .median()
+        .reset_index()
+    )
     rows = []
-    for _, part in by.groupby(keys, dropna=False):
+    for _, part in by.groupby(keys, dropna=False, observed=True):
         if len(part) < _ENOUGH:
             continue
         time = part["transfer_ns"].astype("float64")
@@ -295,9 +301,11 @@ def slower_of_two_groups(rates: pd.DataFrame) -> pd.DataFrame:
     """
     known = rates[rates["group_key"].notna()]
     rows = []
-    for (kind, size, _), own in known.groupby(["kind", "bytes", "group_size"], dropna=False):
+    for (kind, size, _), own in known.groupby(
+        ["kind", "bytes", "group_size"], dropna=False, observed=True
+    ):
         time = own["transfer_ns"].astype("float64")
-        middle = time.groupby(own["group_key"]).median().sort_values()
+        middle = time.groupby(own["group_key"], observed=True).median().sort_values()
         if len(middle) != 2 or middle.iloc[0] <= 0:
             continue
         within = (time - own["group_key"].map(middle)).abs().median()
@@ -428,7 +436,11 @@ def worst_place(
         others: the other ranks of its role.
     """
     own = path[(path["rank"] == rank) & path["excess_ns"].notna()]
-    sums = own.groupby(["kind", "op", "source"], dropna=False)["excess_ns"].sum().reset_index()
+    sums = (
+        own.groupby(["kind", "op", "source"], dropna=False, observed=True)["excess_ns"]
+        .sum()
+        .reset_index()
+    )
     if sums.empty or sums["excess_ns"].max() <= 0:
         return None
     kind, op, source, excess = sums.iloc[int(sums["excess_ns"].to_numpy(float).argmax())]

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.collective_rows import POINT_TO_POINT
+from pyprof2.columns import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,8 +74,8 @@ def _comparable(
     component = rows["rank"].map({rank: c.component for rank, c in clocks.items()})
     good = rows["rank"].map({rank: c.comparable for rank, c in clocks.items()}).astype(bool)
     instance = rows["instance_id"]
-    one = component.groupby(instance).transform("nunique") == 1
-    fair = good.groupby(instance).transform("all") & one
+    one = component.groupby(instance, observed=True).transform("nunique") == 1
+    fair = good.groupby(instance, observed=True).transform("all") & one
     return fair.to_numpy(bool)
 
 
@@ -121,7 +122,7 @@ def payload(members: pd.DataFrame) -> pd.Series:
     message times the ranks; the others the message. Uneven all-to-all has its own over the ranks.
     """
     into, out = (members[name].astype("Float64") for name in ("in_bytes", "out_bytes"))
-    n, kind = members["group_size"].astype("Float64"), members["kind"].astype(str)
+    n, kind = members["group_size"].astype("Float64"), as_text(members["kind"])
     larger = into.where(~(out > into).fillna(value=False), out)
     found = into.where(~kind.isin(["all_gather"]), out)
     found = found.where(~kind.isin(["recv"]), out)
@@ -142,7 +143,7 @@ def bandwidths(members: pd.DataFrame) -> pd.DataFrame:
         median), `least_ns`, `most_ns`, `algbw_gbps`, `busbw_gbps`, `step`.
     """
     rows = members[members["transfer_ns"].notna()].assign(_payload=payload(members))
-    by = rows.groupby("instance_id", sort=True)
+    by = rows.groupby("instance_id", sort=True, observed=True)
     found = by[["kind", "group_key", "group_size", "members_recorded", "step"]].first()
     time = by["transfer_ns"]
     found = found.assign(
@@ -184,7 +185,7 @@ def _factors(rows: pd.DataFrame, found: pd.DataFrame) -> pd.Series:
     pairs = zip(found["kind"], found["group_size"].astype(object), strict=True)
     values = [table.get(pair) if pd.notna(pair[1]) else None for pair in pairs]
     factor = pd.Series(values, found.index, dtype="Float64")
-    uneven = rows["uneven"].astype("boolean").groupby(rows["instance_id"]).max()
+    uneven = rows["uneven"].astype("boolean").groupby(rows["instance_id"], observed=True).max()
     is_uneven = uneven.reindex(found.index).fillna(value=False).to_numpy(bool)
     if not is_uneven.any():
         return factor
@@ -192,9 +193,9 @@ def _factors(rows: pd.DataFrame, found: pd.DataFrame) -> pd.Series:
         rows[c].astype("Float64") for c in ("send_bytes_to_others", "recv_bytes_from_others")
     )
     most = sent.where(~(got > sent).fillna(value=False), got).where(sent.notna() & got.notna())
-    by = most.groupby(rows["instance_id"])
+    by = most.groupby(rows["instance_id"], observed=True)
     whole = by.max().where(by.count() == by.size())
-    own = whole / rows.groupby("instance_id")["_payload"].max()
+    own = whole / rows.groupby("instance_id", observed=True)["_payload"].max()
     return factor.where(~is_uneven, own.reindex(found.index))
 
 
@@ -204,11 +205,11 @@ def transfer_floors(members: pd.DataFrame) -> pd.Series:
     A wait is at most the duration less it: a bound where the other members are not recorded.
     """
     names = [
-        members["kind"].astype(str),
+        as_text(members["kind"]),
         members["in_bytes"].astype("Int64").fillna(-1),
         members["group_key"].astype(object).fillna(""),
     ]
-    return members["dur_ns"].astype("int64").groupby(names).transform("min")
+    return members["dur_ns"].astype("int64").groupby(names, observed=True).transform("min")
 
 
 PLACES: Final = ("collective_id", "rank", "layer", "direction")
@@ -238,7 +239,7 @@ def traffic(members: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
     frame["payload_bytes"] = payload(frame)
     of_one = (frame["group_size"] == 1).fillna(value=False).to_numpy(bool)
     frame = frame[~of_one].astype(dict.fromkeys(_KEYS, object))
-    by = frame.groupby(list(_KEYS), dropna=False, sort=False)
+    by = frame.groupby(list(_KEYS), dropna=False, sort=False, observed=True)
     sums = by[list(_SUMS)].sum(min_count=1)
     whole = by[list(_BYTES)].count().eq(by.size(), axis=0)
     sums[list(_BYTES)] = sums[list(_BYTES)].where(whole)

@@ -161,7 +161,7 @@ def _relative_variance(old: Int, new: Int, name: Int) -> tuple[Floats, Floats]:
     sums, count = (np.bincount(name, values) for values in (old, new)), np.bincount(name)
     due = new.astype(float) * np.divide(*sums)[name]
     with np.errstate(invalid="ignore"):
-        squares = pd.Series((old / due - 1) ** 2).groupby(name).sum().to_numpy()
+        squares = pd.Series((old / due - 1) ** 2).groupby(name, observed=True).sum().to_numpy()
     variance = squares / np.where(count > 1, count - 1, math.nan)
     return variance[name], due
 
@@ -320,7 +320,7 @@ def _put(job: JobGraph, measure: _Measure, events: Int, values: tuple[Int, Int, 
     at, into, old = values
     rank, key = job.rank[events], job.key[events]
     others = np.isin(rank, list(measure.among))
-    median = pd.Series(old[at][others]).groupby(key[others]).median()
+    median = pd.Series(old[at][others]).groupby(key[others], observed=True).median()
     mine = np.flatnonzero(np.isin(rank, list(measure.ranks)))
     found = median.reindex(key[mine]).to_numpy()
     good = ~np.isnan(found)
@@ -357,7 +357,8 @@ def links_as_others(job: JobGraph, rates: pd.DataFrame, links: pd.DataFrame) -> 
         rates: one row per instance: `instance_id`, `group_key`, `kind`, `bytes`.
         links: the slow ones: `group_key`, `kind`, `bytes`, `ratio` to the median of the others.
     """
-    keys = [frame[_CLASS].astype(object).fillna("") for frame in (rates, links)]
+    known = (rates[_CLASS], links[_CLASS])
+    keys = [each.astype(object).where(each.notna(), "") for each in known]
     ratio = dict(zip(map(tuple, keys[1].to_numpy()), links["ratio"].astype(float), strict=True))
     factors = [1 / ratio.get(tuple(key), 1.0) for key in keys[0].to_numpy()]
     by_instance = pd.Series(factors, rates["instance_id"].astype("int64"), dtype=float)
@@ -384,7 +385,7 @@ def evenly_spread(job: JobGraph, roles: Mapping[int, Any]) -> Scenario:
             "ns": job.graph.duration[events],
         }
     )
-    mean = calls.groupby(["key", "role"], dropna=False)["ns"].transform("mean")
+    mean = calls.groupby(["key", "role"], dropna=False, observed=True)["ns"].transform("mean")
     duration = job.graph.duration.copy()
     duration[events] = np.rint(mean.to_numpy(float)).astype(np.int64)
     return Scenario("work spread evenly", duration)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from pyprof2.analysis.chunked import RunningCodes
 from pyprof2.analysis.memory.curves import NO_NUMBER
-from pyprof2.columns import combine_keys, groups_of, sum_at
+from pyprof2.columns import as_text, combine_keys, groups_of, sum_at
 from pyprof2.recording import has_text, int_column
 from pyprof2.tables import text, whole
 
@@ -78,7 +78,7 @@ def retained(entries: pd.DataFrame, moment: int, tagged: Tagged | None) -> Retai
         tagged: what the program tagged; without it what backward releases counts.
     """
     rows = entries[(entries["begin"] <= moment) & (entries["end"] > moment)]
-    category = rows["category"].astype(str)
+    category = as_text(rows["category"])
     if tagged is None or not len(tagged.forward):
         own = rows[(category == "activation").to_numpy()]
         return Retained(_sum(own), None, None, own.assign(held_by=INFERRED), "inferred")
@@ -123,7 +123,7 @@ def forward_times(parts: Iterable[pa.Table], time: str) -> pd.DataFrame:
     counts = step != NO_NUMBER if has_steps else np.ones(len(step), bool)
     steps = max(1, len(np.unique(step[counts])))
     names = pd.Series(layers.texts, dtype=object)[code[counts]]
-    by_layer = pd.Series(sums[counts]).groupby(names.to_numpy()).sum()
+    by_layer = pd.Series(sums[counts]).groupby(names.to_numpy(), observed=True).sum()
     means = (by_layer.to_numpy() / steps).round()
     return pd.DataFrame({"layer": by_layer.index, "time_ns": means})
 
@@ -188,7 +188,7 @@ def _checkpoint(name: str, layers: list[str], rows: pd.DataFrame) -> dict[str, A
         texts = own[["layer", "line", "op"]]
         last = (texts == texts.iloc[-1]).all(axis=1)[::-1].cummin()[::-1]
         frees.append(_sum(own) - int(own.loc[last, "bytes"].max()))
-    lines = pd.concat(inside).groupby("line")["bytes"].sum()
+    lines = pd.concat(inside).groupby("line", observed=True)["bytes"].sum()
     named = lines[~lines.index.str.startswith("(")]
     return {
         "layer": name,

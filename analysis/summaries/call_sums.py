@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from pandas.api.types import is_string_dtype
 
 from pyprof2.analysis.intervals import add_to_parents, levels_of, same_again
 from pyprof2.analysis.linking.stacks import libraries, stack_texts
 from pyprof2.analysis.summaries.profile import Key, KeyGroups, added, order_shown, whole_numbers
 from pyprof2.analysis.summaries.profile_columns import AXES, OF_CALLS
-from pyprof2.columns import as_pandas, sum_at, text_array
+from pyprof2.columns import as_pandas, sum_at, text_array, with_text
 from pyprof2.recording import code_column, has_text, int_column
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def beside(sums: pd.DataFrame, others: Mapping[str, pa.Array], by: Sequence[str]
     kinds = {name: sums[name].dtype for name in ("count", "op_calls", "time_ns")}
     never_null = [name for name in ("rank", "span") if name in names]
     added_to = as_pandas(pa.table(others), never_null)
-    texts = {name: "str" for name in names if sums[name].dtype == "str"}
-    found = sums.merge(added_to.astype(texts), on=names, how="outer", sort=True)
+    texts = [name for name in names if is_string_dtype(sums[name].dtype)]
+    found = sums.merge(with_text(added_to, texts), on=names, how="outer", sort=True)
     new = found["count"].isna()
     for name, kind in kinds.items():
         found[name] = found[name].fillna(0).astype(kind)

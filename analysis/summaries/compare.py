@@ -177,7 +177,8 @@ class _Groups:
         further = ("dims", "signature", "kernels")
         levels = [[*columns, *further[:count]] for count in range(len(further) + 1)]
         group, dims, signature, leaf = (
-            calls.groupby(level, dropna=False).ngroup().to_numpy(np.int64) for level in levels
+            calls.groupby(level, dropna=False, observed=True).ngroup().to_numpy(np.int64)
+            for level in levels
         )
         first = np.unique(leaf, return_index=True)[1]
         leaves: list[Int] = np.split(leaf, [len(sides[0].calls)])
@@ -226,7 +227,7 @@ class _Groups:
         has = [(each > 0)[self.group] for each in count]
         computes = (self.keys["kind"] == COMPUTE).to_numpy()
         places = self.keys.assign(new=computes & ~has[0], gone=computes & ~has[1])
-        found = places.groupby(["layer", "direction"], dropna=False)[["new", "gone"]]
+        found = places.groupby(["layer", "direction"], dropna=False, observed=True)[["new", "gone"]]
         return list(found.transform("any").all(axis=1))
 
     def by_term(self, parts: dict[str, Numbers]) -> dict[str, Any]:

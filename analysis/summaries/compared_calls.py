@@ -251,7 +251,8 @@ class CallSums:
         if first.op is None and not first.is_placed:
             placed = (None, op, None, *[None] * len(first.by))
         dims = None if signature is None else without_dtypes(signature)
-        kernels = "\0".join((f"{len(kinds):09d}", *sorted(each.kernel or "" for each in kinds)))
+        # No "\0": pandas 2 compares texts up to there.
+        kernels = "\1".join((f"{len(kinds):09d}", *sorted(each.kernel or "" for each in kinds)))
         return (kind, *placed, dims, signature, kernels)
 
     def times(self) -> pd.DataFrame:

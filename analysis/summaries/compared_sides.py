@@ -132,8 +132,8 @@ def _choose(windows: pd.DataFrame, chosen: Chosen) -> pd.DataFrame:
     step = windows["step"]
     if chosen is not None:
         return windows[step.between(*chosen)].reset_index(drop=True)
-    later = step != step.groupby(windows["rank"]).transform("first")
-    has_later = later.groupby(windows["rank"]).transform("any")
+    later = step != step.groupby(windows["rank"], observed=True).transform("first")
+    has_later = later.groupby(windows["rank"], observed=True).transform("any")
     return windows[later | ~has_later].reset_index(drop=True)
 
 
@@ -147,7 +147,7 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen, by: Sequence[
         by: what else calls are grouped by.
     """
     found = [pd.DataFrame(columns=WINDOW, dtype=np.int64)]
-    for rank, own in rows.groupby("rank"):
+    for rank, own in rows.groupby("rank", observed=True):
         begins = pa.table({"launch_ns": own["start_ns"], "start_ns": own["start_ns"]})
         begins = begins.append_column("dur_ns", pa.array(np.zeros(len(own), np.int64)))
         step, start, end = step_windows(ranges.filter(pc.equal(ranges["rank"], rank)), [begins])
@@ -155,7 +155,7 @@ def cpu_side(rows: pd.DataFrame, ranges: pa.Table, chosen: Chosen, by: Sequence[
         found.append(pd.DataFrame({"rank": rank, "device": _NONE} | times))
     steps = _choose(pd.concat(found, ignore_index=True), chosen)
     if steps.empty and chosen is None:
-        ends = rows.assign(end_ns=rows["start_ns"] + rows["dur_ns"]).groupby("rank")
+        ends = rows.assign(end_ns=rows["start_ns"] + rows["dur_ns"]).groupby("rank", observed=True)
         whole = ends.agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max")).reset_index()
         steps = whole.assign(device=_NONE, step=0)[WINDOW]
     # The self time of a call is no interval: it counts where the call begins.

@@ -55,7 +55,7 @@ def merge_ranks(findings: pd.DataFrame) -> pd.DataFrame:
     keys = ["severity", "finding", "advice"]
     count, share = (findings[name].astype("float64") for name in ("count", "share_pct"))
     whole = findings.assign(whole=100 * count / share.where(share > 0))
-    grouped = whole.groupby(keys, sort=False, dropna=False)
+    grouped = whole.groupby(keys, sort=False, dropna=False, observed=True)
     rows = grouped.agg(
         count=("count", "sum"),
         whole=("whole", lambda parts: parts.sum(skipna=False)),

@@ -178,10 +178,11 @@ def idle_outline(idle: pd.DataFrame, window_ns: int, most: int = 3) -> pd.DataFr
 
     texts = idle[["call", "op", "note"]].astype("object")
     is_unknown = idle["cause"].astype("object") == "unknown"
-    doing = texts["call"].fillna(texts["op"]).fillna(texts["note"].where(is_unknown))
+    note = texts["note"].where(is_unknown & texts["note"].notna(), "")
+    doing = texts["call"].fillna(texts["op"].fillna(note))
     source = idle["source"].astype("object").fillna("")
     rows = idle[["group", "cause", "count", "time_ns"]].assign(
-        doing=doing.fillna("").to_numpy(), source=source.to_numpy()
+        doing=doing.to_numpy(), source=source.to_numpy()
     )
     found: list[dict[str, Any]] = []
     for group, of_group in _longest_first(rows, ["group"]):

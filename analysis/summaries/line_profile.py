@@ -387,7 +387,9 @@ class _TreeSums:
         found = {}
         for name, of in (("overall_ns", "time_ns"), ("overall_calls", "calls")):
             values = pd.Series(np.where(first, sums[of].to_numpy(np.int64), 0))
-            overall = values.groupby(keys, dropna=False).transform("sum").astype("Int64")
+            overall = (
+                values.groupby(keys, dropna=False, observed=True).transform("sum").astype("Int64")
+            )
             found[name] = overall.where(is_line).array
         return found
 

@@ -41,7 +41,9 @@ def owner_shares(
     alone = rows[~several]
     found: Counter[str] = Counter()
     names = alone[column].astype(object)
-    for name, own_ns in alone["dur_ns"].groupby(names.where(names.notna(), NONE)).sum().items():
+    for name, own_ns in (
+        alone["dur_ns"].groupby(names.where(names.notna(), NONE), observed=True).sum().items()
+    ):
         found[key(str(name))] += int(own_ns)
     shared = rows[several][["rank", "kernel_id", "dur_ns"]]
     shared = shared.assign(row=np.arange(len(shared)))
@@ -50,7 +52,7 @@ def owner_shares(
     own = own.assign(owner=own[column].astype(object).map(keys))
     each = own.groupby(["row", "owner"], sort=True, observed=True)["bytes"]
     weights = each.sum().to_frame("bytes").assign(known=each.count() == each.size()).reset_index()
-    of_row = weights.groupby("row", sort=True)
+    of_row = weights.groupby("row", sort=True, observed=True)
     is_known = (of_row["known"].all() & (of_row["bytes"].sum() > 0)).to_numpy(bool)
     count = of_row.size().to_numpy()
     group = np.repeat(np.arange(len(count)), count)

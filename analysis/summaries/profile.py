@@ -33,7 +33,14 @@ from pyprof2.analysis.summaries.profile_columns import (
     key_name,
 )
 from pyprof2.analysis.summaries.sets import Sets, joined, picked
-from pyprof2.columns import as_pandas, combine_keys, distinct, first_rows, sorted_distinct
+from pyprof2.columns import (
+    as_pandas,
+    combine_keys,
+    distinct,
+    first_rows,
+    sorted_distinct,
+    with_text,
+)
 from pyprof2.errors import TableError, refuse
 from pyprof2.recording import TextCodes, code_column, int_column
 
@@ -294,7 +301,7 @@ def frame(sums: pa.Table) -> pd.DataFrame:
     """Return sums as a DataFrame: counts as int64, other whole numbers as Int64, text as str."""
     never_null = ("rank", "span", "count", "op_calls", "time_ns")
     texts = [each.name for each in sums.schema if pa.types.is_string(each.type)]
-    return as_pandas(sums, never_null).astype(dict.fromkeys(texts, "str"))
+    return with_text(as_pandas(sums, never_null), texts)
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _alone(
     if ledger.get("copy", 0) + ledger.get("comm", 0) < LARGE * recorded:
         return [0, 0]
     parts = recorded_parts()
-    times = parts[parts["part"].isin(_ALONE)].groupby("part")["time_ns"].sum()
+    times = parts[parts["part"].isin(_ALONE)].groupby("part", observed=True)["time_ns"].sum()
     return [int(times.get(name, 0)) for name in _ALONE]
 
 

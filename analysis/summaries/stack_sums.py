@@ -10,7 +10,7 @@ import pandas as pd
 
 from pyprof2.analysis.axes import NONE
 from pyprof2.analysis.intervals import depths
-from pyprof2.columns import lookup, sum_at
+from pyprof2.columns import as_text, lookup, sum_at
 from pyprof2.errors import TableError
 from pyprof2.recording import code_column, int_column
 
@@ -61,7 +61,7 @@ def stack_sums(
         TableError: the sum is more than an int64 holds.
     """
     found: Counter[Stack] = Counter()
-    for rank, own in rows.groupby("rank", sort=True):
+    for rank, own in rows.groupby("rank", sort=True, observed=True):
         values = values_of(own, measure)
         if values.sum(dtype=np.float64) > _LARGEST_SUM:
             msg = f"{measure} adds up to more than 64 bits hold: the recording is broken"
@@ -159,7 +159,7 @@ def _distinct(name: Int, parent: Int) -> tuple[Int, Int, Int]:
 
 def _leaves(rows: pd.DataFrame, of: str) -> tuple[Int, list[Stack]]:
     """Return of each row a number for its last name, and the name of each number."""
-    op, kernel = rows["op"].astype("str"), rows["kernel_short"].astype("str")
+    op, kernel = as_text(rows["op"]), as_text(rows["kernel_short"])
     if of == OPS:
         # On the CPU a row is an op, which is the last of those around it already.
         is_op = rows["device_type"].eq("cpu").to_numpy(bool, na_value=False)

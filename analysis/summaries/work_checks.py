@@ -93,7 +93,7 @@ def find_work(ranks: Sequence[CountedWork], advice: Advice) -> Iterator[Finding]
         yield from _uncosted(uncosted, kind, advice.inputs)
     missed = pd.concat([each.missed for each in ranks])
     rows = sum_by(missed, ["reason", "place"], total)
-    sums = rows.groupby("reason")[["count", "time_ns", "share_pct"]].sum()
+    sums = rows.groupby("reason", observed=True)[["count", "time_ns", "share_pct"]].sum()
     for reason, row in sums.sort_values("time_ns", ascending=False).iterrows():
         places = rows[(rows["reason"] == reason) & (rows["share_pct"] >= _LEAST_PCT)]
         most = [f"{p.place} {p.share_pct:.1f} %" for p in places.head(_PLACES_SHOWN).itertuples()]

@@ -68,7 +68,7 @@ def host_windows(times: pd.DataFrame) -> pd.DataFrame:
     """
     in_ops = times["time_ns"].where(times["cause"] == "host_op", 0)
     by = pd.DataFrame({"rank": times["rank"], "window_ns": times["time_ns"], "busy_ns": in_ops})
-    windows = by.astype("int64").groupby("rank", as_index=False).sum()
+    windows = by.astype("int64").groupby("rank", as_index=False, observed=True).sum()
     windows["idle_ns"] = windows["window_ns"] - windows["busy_ns"]
     windows.insert(1, "device", pd.Series(pd.NA, windows.index, "Int64"))
     return windows

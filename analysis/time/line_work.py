@@ -281,7 +281,7 @@ class LineWork:
             columns += _NODE
             of_kernel = np.full(sum(table.row_count for table in activities), NOWHERE, np.int32)
         for parts, _ in in_time_order(activities, [columns, columns]):
-            work = pa.concat_tables(parts).unify_dictionaries()
+            work = pa.concat_tables(part.select(columns) for part in parts).unify_dictionaries()
             at = lookup(place, int_column(work, "op_id", -1), NOWHERE)
             if len(of_node):
                 # The op of a node need not be in this store; its line is known nevertheless.

@@ -160,7 +160,7 @@ def windows_of_ranks(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=names).astype(
         dict.fromkeys(names, "int64") | {"device": "Int64"}
     )
-    frame = frame.groupby(["rank", "device"], dropna=False, as_index=False).sum()
+    frame = frame.groupby(["rank", "device"], dropna=False, as_index=False, observed=True).sum()
     frame["idle_ns"] = frame["window_ns"] - frame["busy_ns"]
     frame["span_idle_ns"] = frame["span_ns"] - frame["busy_ns"]
     return frame

@@ -13,6 +13,7 @@ from pyprof2.agents import queries
 from pyprof2.analysis.summaries.explain import parse_reference
 from pyprof2.api.comparison import compare as compare_runs
 from pyprof2.api.run import Run
+from pyprof2.columns import as_text
 from pyprof2.errors import UsageError, refuse
 from pyprof2.pipeline.parsing import parse_found
 from pyprof2.reports import explanation, files
@@ -347,12 +348,14 @@ class AgentTools:
         keys = [AXES[axis_named(axis)] for axis in axes]
         wanted = {*keys, "rank", "kernel_id", "op_id", "dur_ns", *columns_of(selection)}
         rows = select(run.rows(wanted), **selection).reset_index(drop=True)
-        texts = rows[keys].astype(object).where(rows[keys].notna(), NONE).astype(str)
-        longest = rows.groupby([texts[key] for key in keys])["dur_ns"].idxmax().tolist()
+        texts = as_text(rows[keys].astype(object).where(rows[keys].notna(), NONE))
+        longest = (
+            rows.groupby([texts[key] for key in keys], observed=True)["dur_ns"].idxmax().tolist()
+        )
         named = texts.iloc[longest].itertuples(index=False, name=None)
         parts = rows[["rank", "kernel_id", "op_id"]].iloc[longest].to_dict("records")
         ids = {key: _id(opened, row) for key, row in zip(named, parts, strict=True)}
-        shown = found[keys].astype(object).where(found[keys].notna(), NONE).astype(str)
+        shown = as_text(found[keys].astype(object).where(found[keys].notna(), NONE))
         own: list[Any] = [ids.get(key) for key in shown.itertuples(index=False, name=None)]
         names = [*keys, *(n for n in found if n in _SUMS), *(n for n in more if n in found)]
         return found[list(dict.fromkeys(names))].assign(id=own)

@@ -12,6 +12,7 @@ from pyprof2.analysis.summaries.batch.model import Model, fit_model
 from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
 from pyprof2.api.prediction import IDLE, OTHER_VENDOR, PredictedStep, Question
 from pyprof2.api.run import Run, load
+from pyprof2.columns import as_text
 from pyprof2.errors import refuse
 from pyprof2.store.folder import ranks_of, read_rank
 
@@ -78,12 +79,12 @@ def _held(run: Run) -> dict[str, int]:
     rows = run.memory_profile("category", rank=_rank_of(run))
     if rows.empty:
         return {}
-    kinds = rows["device_type"].astype(str)
+    kinds = as_text(rows["device_type"])
     rows = rows[kinds != "cpu"] if (kinds != "cpu").any() else rows
     devices = rows["device"].fillna(-1)
-    largest = rows["bytes"].groupby(devices).sum().idxmax()
+    largest = rows["bytes"].groupby(devices, observed=True).sum().idxmax()
     own = rows[devices == largest]
-    sums = own["bytes"].groupby(own["category"].astype(str), sort=False).sum()
+    sums = own["bytes"].groupby(as_text(own["category"]), sort=False, observed=True).sum()
     return {str(name): int(held) for name, held in sums.items() if held > 0}
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pyprof2.analysis.axes import check_known_once
 from pyprof2.api.run import Run, load
+from pyprof2.columns import as_text
 from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _times_of_ranks(run: Run, side: Side) -> pd.DataFrame:
     parts, times = run.ranks.parts, run.ranks.times
     host = times.set_index(["rank", "step"])["host_ns"]
     if parts["step"].isna().all():
-        by_rank = times.groupby("rank")["host_ns"].sum()
+        by_rank = times.groupby("rank", observed=True)["host_ns"].sum()
         return parts.assign(host_ns=parts["rank"].map(by_rank))
     chosen = pd.MultiIndex.from_frame(side.windows[["rank", "step", "start_ns"]])
     keys = pd.MultiIndex.from_frame(parts[["rank", "step", "start_ns"]].astype("int64"))
@@ -329,7 +330,7 @@ def _peak_bytes(run: Run) -> float:
     """Return the most that was allocated on a device at once, of all ranks."""
     memory = run.memory
     known = memory["allocated_bytes"].notna()
-    on_device = known & (memory["device_type"].astype(str) != "cpu")
+    on_device = known & (as_text(memory["device_type"]) != "cpu")
     chosen = memory[on_device if on_device.any() else known]
     if chosen.empty:
         refuse(f"{run.path}: no memory was recorded; record with profile(profile_memory=True)")

@@ -207,7 +207,9 @@ class JobOfRanks(Displayed):
     @cached_property
     def times(self) -> pd.DataFrame:
         """For each rank and step how long its devices computed, its host was late, and it was."""
-        by = self.parts.astype({"step": "Int64"}).groupby(["rank", "step"], dropna=False)
+        by = self.parts.astype({"step": "Int64"}).groupby(
+            ["rank", "step"], dropna=False, observed=True
+        )
         sums = by[["compute_ns", "host_ns"]].sum().assign(window_ns=by["window_ns"].max())
         return sums.reset_index().rename(columns={"compute_ns": "busy_ns"})
 
@@ -295,7 +297,7 @@ class JobOfRanks(Displayed):
         when = steps.loc[costs, "step"].astype(int).tolist()
         own = self._step_scores[self._step_scores["rank"] == rank]
         own = own[own["step"].isin(when)]
-        by = own.groupby("score")[["excess_ns", "middle_ns"]].sum()
+        by = own.groupby("score", observed=True)[["excess_ns", "middle_ns"]].sum()
         score = str(by["excess_ns"].idxmax())
         excess, middle = (float(by[name].to_dict()[score]) for name in ("excess_ns", "middle_ns"))
         same = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
@@ -365,11 +367,11 @@ class JobOfRanks(Displayed):
         window = self.times["window_ns"].mean() if len(self.times) else self.window_ns / steps
         shares = 100 * excess[found["score"] == BUSY] / window
         if self.is_replayed:
-            hosts = self._host_times.groupby("rank")["host_ns"].sum()
+            hosts = self._host_times.groupby("rank", observed=True)["host_ns"].sum()
             hosts = hosts.reindex(pd.Index(sorted(self.roles))).fillna(0)
             role = pd.Series({rank: str(role) for rank, role in self.roles.items()})
-            late = hosts - hosts.groupby(role).transform("median")
-            late = late.where(role.groupby(role).transform("size") != 2, 2 * late)
+            late = hosts - hosts.groupby(role, observed=True).transform("median")
+            late = late.where(role.groupby(role, observed=True).transform("size") != 2, 2 * late)
             shares = pd.concat([shares, 100 * late / max(1, self.window_ns)])
         else:
             shares = 100 * excess / window
@@ -380,7 +382,7 @@ class JobOfRanks(Displayed):
         if self.is_large:
             return slow_ranks.host_is_slow(self.many.host_times(rank), rank, self.window_ns)
         same = [each for each, role in self.roles.items() if role == self.roles[rank]]
-        hosts = self._host_times.groupby("rank")["host_ns"].sum()
+        hosts = self._host_times.groupby("rank", observed=True)["host_ns"].sum()
         times = hosts.reindex(same).fillna(0)
         return slow_ranks.host_is_slow(times, rank, self.window_ns)
 
@@ -425,7 +427,9 @@ class JobOfRanks(Displayed):
         own = own[own["kind"].isin(("op", *ON_HOST))]
         if own.empty:
             return None
-        worst = own.groupby(["kind", "op", "source", "cause"], dropna=False)["worst_ns"].sum()
+        worst = own.groupby(["kind", "op", "source", "cause"], dropna=False, observed=True)[
+            "worst_ns"
+        ].sum()
         kind, *texts = worst.index[int(worst.to_numpy(float).argmax())]
         op, source, cause = (text if isinstance(text, str) else None for text in texts)
         return WorstPlace(str(kind), op, source, cause, float(worst.max()))

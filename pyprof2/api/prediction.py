@@ -458,7 +458,7 @@ class PredictedStep:
                 "residual": found.residual, "kept_residual": found.kept_residual,
             }
         )  # fmt: skip
-        by = frame.groupby(["kernel", "basis"], dropna=False)
+        by = frame.groupby(["kernel", "basis"], dropna=False, observed=True)
         sums = by[["here_ns", "there_ns"]].sum().assign(count=by.size())
         sums = sums.join(
             by[["least_here_ns", "least_there_ns", "residual", "kept_residual"]].median()

@@ -68,5 +68,5 @@ def memory_by_op(tables: RunTables, window_ms: tuple[float, float] | None) -> pd
 
 def _begins(tables: RunTables) -> dict[int, int]:
     """Return when the recording of each rank began, where that is known."""
-    starts = tables.frame("trace").groupby("rank")["start_ns"].min().dropna()
+    starts = tables.frame("trace").groupby("rank", observed=True)["start_ns"].min().dropna()
     return {int(str(rank)): int(start) for rank, start in starts.items()}

@@ -84,7 +84,12 @@ def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
     if chosen is None:
         late = late.assign(step=pd.array([None] * len(late), "Int64"))
     keys = [*axes[:2]]
-    host = late.groupby(keys, dropna=False)["time_ns"].sum().rename("host_ns").reset_index()
+    host = (
+        late.groupby(keys, dropna=False, observed=True)["time_ns"]
+        .sum()
+        .rename("host_ns")
+        .reset_index()
+    )
     found = frame.astype(dict.fromkeys(keys, "Int64")).merge(host, how="left", on=keys)
     found = found.assign(host_ns=found["host_ns"].fillna(0).astype("int64"), rank=tables.rank)
     return found[["rank", *(name for name in found if name != "rank")]]
@@ -195,7 +200,9 @@ class ManyRanks:
         The last one is how much longer it took than in other ranks, over the recording.
         """
         excess = self._changed(rank).excess
-        sums = excess.groupby(["kind", "op", "source"], dropna=False)["excess_ns"].sum()
+        sums = excess.groupby(["kind", "op", "source"], dropna=False, observed=True)[
+            "excess_ns"
+        ].sum()
         kind, op, source = sums.index[int(sums.to_numpy().argmax())]
         op, source = (text if isinstance(text, str) else None for text in (op, source))
         return str(kind), op, source, int(sums.max())
@@ -225,7 +232,13 @@ class ManyRanks:
         segments = segments_of(graph, Timing(duration[:count], lag[own]))
         excess = _excess(job, job.graph.duration - duration, (job.graph.lag - lag)[own], own)
         named = _named(segments, found[rank][1]).assign(rank=rank)
-        hosts = host_times(job).groupby("rank")["host_ns"].sum().reindex(chosen).fillna(0)
+        hosts = (
+            host_times(job)
+            .groupby("rank", observed=True)["host_ns"]
+            .sum()
+            .reindex(chosen)
+            .fillna(0)
+        )
         return _Changed(change, named, excess, hosts, what_if.scatter(job, change))
 
 

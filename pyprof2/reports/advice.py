@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries.advice import alike
+from pyprof2.columns import as_text
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
@@ -198,7 +199,7 @@ def _markdown(findings: pd.DataFrame, bounds: pd.DataFrame) -> list[str]:
     gains = [_gain(row, of_rank[row["rank"]]) for row in rows]
     shown = pd.DataFrame(rows, columns=["ranks", *findings.columns]).assign(gain=gains)
     shown = shown.assign(rank=[step_numbers(row["ranks"]) for row in rows])
-    lines = drawn(shown[list(_SHOWN)].fillna("").astype(str), files.Target("markdown")).lines
+    lines = drawn(as_text(shown[list(_SHOWN)].fillna("")), files.Target("markdown")).lines
     for text in _bound_texts(of_rank, "Rank"):
         lines += ["", text]
     return [*lines, "", _OVERLAP]

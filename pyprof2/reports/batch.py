@@ -27,6 +27,7 @@ from pyprof2.analysis.summaries.batch.savings import (
     state_bytes,
     wanted,
 )
+from pyprof2.columns import with_text
 from pyprof2.reports import cells, files
 from pyprof2.reports.table import drawn
 from pyprof2.tables import Column, real, whole
@@ -108,7 +109,7 @@ def show(model: Model, query: BatchQuery) -> None:
         texts = ["device", "why"] if query.elsewhere else []
         frame = pd.DataFrame([*found, *others], columns=[*names, *texts])
         numbers = dict.fromkeys(("value", "lo", "hi"), "Float64")
-        query.target.write_frame(frame.astype(numbers | dict.fromkeys(texts, "str")), BATCH_COLUMNS)
+        query.target.write_frame(with_text(frame.astype(numbers), texts), BATCH_COLUMNS)
         return
     query.target.write_lines([*_lines(model, found, query), *_elsewhere(others, query)])
 

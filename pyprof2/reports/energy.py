@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries.spending import spending
+from pyprof2.columns import with_text
 from pyprof2.reports import cells
 from pyprof2.reports.table import drawn
 from pyprof2.result_tables import SPENDING
@@ -42,7 +43,7 @@ def show(runs: list[tuple[str, Run]], rates: Rates, target: Target) -> None:
     if not target.is_text:
         texts = [column.name for column in SPENDING.columns if str(column.type) == "string"]
         # A column of nulls alone would have no type.
-        target.write_frame(rows.astype(dict.fromkeys(texts, "str")), SPENDING.columns)
+        target.write_frame(with_text(rows, texts), SPENDING.columns)
         return
     table = [] if rows.empty else ["", *_table(rows, target)]
     target.write_lines([*_heading(rates), *table, *_notes(runs, rows)])

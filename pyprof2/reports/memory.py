@@ -19,7 +19,7 @@ from pyprof2.analysis.memory.timeline import (
     highest_of_parts,
     timeline,
 )
-from pyprof2.columns import as_pandas
+from pyprof2.columns import as_pandas, as_text
 from pyprof2.reports import cells, files
 from pyprof2.reports.cells import records
 from pyprof2.reports.table import drawn
@@ -126,7 +126,7 @@ def show_difference(a: MemoryProfile, b: MemoryProfile, query: MemoryQuery) -> N
         return
     lines = [f"{_WORDS[query.at]}: B less A", f"A {a.path}", f"B {b.path}", ""]
     columns = ["rank", "device_type", "device"]
-    for device, of_device in rows.groupby(columns, dropna=False, sort=False):
+    for device, of_device in rows.groupby(columns, dropna=False, sort=False, observed=True):
         own = of_device.drop(columns=columns)
         total = int(own["difference_bytes"].sum())
         name = _device_name(*device)  # type: ignore[arg-type]
@@ -190,7 +190,11 @@ def _retained(profile: MemoryProfile, number: int) -> dict[str, Any] | None:
         return None
     kept, advice = found
     by = ["held_by", "layer", "line", "op"]
-    rows = kept.rows.astype(dict.fromkeys(by, object)).groupby(by)["bytes"].agg(["sum", "size"])
+    rows = (
+        kept.rows.astype(dict.fromkeys(by, object))
+        .groupby(by, observed=True)["bytes"]
+        .agg(["sum", "size"])
+    )
     rows = rows.sort_values("sum", ascending=False, kind="stable").reset_index()
     return {
         "saved_bytes": kept.saved,
@@ -337,7 +341,7 @@ def _body(profile: MemoryProfile, number: int, query: MemoryQuery) -> Iterator[s
     yield f"{_WORDS[query.at]}:"
     for axis, count in _OUTLINE:
         sums = _sums(curve, rows, (axis,))
-        if axis == "category" or not sums[axis].astype(str).str.startswith("(").all():
+        if axis == "category" or not as_text(sums[axis]).str.startswith("(").all():
             yield from _table(sums, query, query.top or count)
             yield ""
     if profile.named(number)[0].num_rows:

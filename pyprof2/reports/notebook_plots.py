@@ -13,6 +13,7 @@ import pandas as pd
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.rank_parts import PARTS
+from pyprof2.columns import as_text
 from pyprof2.errors import UsageError, refuse, without
 from pyprof2.reports.notebook import escape
 from pyprof2.reports.page.job import HEAT, heat_of, standing_out
@@ -164,7 +165,7 @@ class Plots:
                     customdata=own["busy_ns"] / _MS, hovertemplate=_HOVER,
                     marker={"line": {"width": 0}},
                 )
-                for kind, own in bars.groupby("kind", sort=False)
+                for kind, own in bars.groupby("kind", sort=False, observed=True)
             ],
             layout=_LOOK,
         )  # fmt: skip
@@ -235,13 +236,13 @@ class Plots:
         figure = go.Figure(layout=_LOOK)
         for group, rows in causes.groupby("group", sort=False, observed=True):
             figure.add_bar(
-                x=rows["time_ns"] / _MS, y=rows["cause"].astype(str), name=str(group),
+                x=rows["time_ns"] / _MS, y=as_text(rows["cause"]), name=str(group),
                 orientation="h", text=[_share(share) for share in rows["window_pct"]],
             )  # fmt: skip
         what = "What steps waited for" if self.run.idle_windows.empty else "Why devices were idle"
         figure.update_layout(title=f"{what}, with the share of the recorded time")
         figure.update_xaxes(title="ms")
-        order = causes["cause"].astype(str).tolist()
+        order = as_text(causes["cause"]).tolist()
         figure.update_yaxes(categoryorder="array", categoryarray=order[::-1])
         return figure
 
@@ -338,15 +339,15 @@ def bars_of_work(run: Run, window: DrawnSpan) -> pd.DataFrame:
         one, and a `height` below 1, so that its area is right.
     """
     rows = _work(run, window.rank)
-    place = "device " + rows["device"].astype("str") + ", stream " + rows["stream"].astype("str")
-    op, kernel = rows["op"].astype("str"), rows["kernel_short"].astype("str")
-    layer = rows["layer"].astype("str").where(rows["layer"].notna(), "")
+    place = "device " + as_text(rows["device"]) + ", stream " + as_text(rows["stream"])
+    op, kernel = as_text(rows["op"]), as_text(rows["kernel_short"])
+    layer = as_text(rows["layer"]).where(rows["layer"].notna(), "")
     label = op.where(rows["op"].notna(), kernel)
     label = (layer + ": " + label).where(layer != "", label)
     frame = pd.DataFrame(
         {
             "place": place,
-            "kind": rows["category"].astype("str"),
+            "kind": as_text(rows["category"]),
             "label": label,
             "start_ns": rows["start_ns"],
             "length_ns": rows["dur_ns"],
@@ -358,10 +359,10 @@ def bars_of_work(run: Run, window: DrawnSpan) -> pd.DataFrame:
 def bars_of_idle(run: Run, window: DrawnSpan) -> pd.DataFrame:
     """Return why devices were idle in a window; columns as `bars_of_work`."""
     rows = run.idle[run.idle["rank"] == window.rank]
-    cause = "idle: " + rows["cause"].astype("str")
+    cause = "idle: " + as_text(rows["cause"])
     frame = pd.DataFrame(
         {
-            "place": "device " + rows["device"].astype("str") + ", idle",
+            "place": "device " + as_text(rows["device"]) + ", idle",
             "kind": cause,
             "label": cause,
             "start_ns": rows["start_ns"],
@@ -381,14 +382,14 @@ def _merged(rows: pd.DataFrame, window: DrawnSpan) -> pd.DataFrame:
     is_long = rows["length_ns"] >= pixel
     # Numbers below 0 are bars of their own.
     key = at.where(~is_long, -1 - pd.Series(range(len(rows)), rows.index))
-    by = rows.assign(pixel=key).groupby(["place", "pixel"], sort=False)
+    by = rows.assign(pixel=key).groupby(["place", "pixel"], sort=False, observed=True)
     bars = by.agg(
         kind=("kind", "first"), kinds=("kind", "nunique"), label=("label", "first"),
         start_ns=("start_ns", "min"), count=("label", "size"), busy_ns=("length_ns", "sum"),
     ).reset_index()  # fmt: skip
     several, is_short = bars["count"] > 1, bars["pixel"] >= 0
     bars["kind"] = bars["kind"].where(bars["kinds"] == 1, SEVERAL)
-    words = bars["count"].astype("str") + " shorter than a pixel, " + bars["busy_ns"].astype("str")
+    words = as_text(bars["count"]) + " shorter than a pixel, " + as_text(bars["busy_ns"])
     bars["label"] = bars["label"].where(~several, words + " ns in all")
     # A bar of a pixel is as high as it is full: nothing looks longer than it was.
     bars["start_ns"] = bars["start_ns"].where(~is_short, bars["pixel"] * pixel)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pyprof2.analysis.memory.op_memory import EVENT_COLUMNS, STATISTICS_COLUMNS, block_events
+from pyprof2.columns import as_text
 from pyprof2.errors import refuse
 from pyprof2.reports.table import drawn
 
@@ -59,7 +60,7 @@ def show_statistics(
     if rank is not None:
         rows = rows[rows["rank"] == rank]
     if device is not None:
-        number = rows["device"].astype("str")
+        number = as_text(rows["device"])
         name = rows["device_type"].where(rows["device"].isna(), rows["device_type"] + ":" + number)
         rows = rows[(name == device) | (number == device)]
     _write(rows, STATISTICS_COLUMNS, top, target)
@@ -86,7 +87,7 @@ def _write(
     if "allocated_ns" in shown:
         # On the clock of the trace they would be numbers of nineteen digits; of a snapshot it is
         # not known when its recording began.
-        earliest = rows[list(_MOMENTS)].min(axis=1).groupby(rows["rank"]).min()
+        earliest = rows[list(_MOMENTS)].min(axis=1).groupby(rows["rank"], observed=True).min()
         begin = shown["rank"].map({**earliest, **(begins or {})})
         shown = shown.assign(**{name: shown[name] - begin for name in _MOMENTS})
     if len(set(rows["rank"])) == 1:

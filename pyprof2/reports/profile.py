@@ -25,6 +25,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     UNSTORED,
 )
 from pyprof2.analysis.time.step_times import timed_steps
+from pyprof2.columns import as_text
 from pyprof2.frames import shown_line
 from pyprof2.reports.cells import Listing, in_order, length, listed, taken
 from pyprof2.reports.heading import heading, share_text
@@ -222,7 +223,7 @@ def _order(
     for key in reversed(keys):
         values = column(key.column).loc[index]
         is_number = is_numeric_dtype(values.dtype)
-        values = values if is_number else values.astype("str")
+        values = values if is_number else as_text(values)
         index = values.sort_values(ascending=key.rises or not is_number, kind="stable").index
     return index
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyprof2.columns import as_text
 from pyprof2.frames import STACK_SEPARATOR
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class PyprofColumn:
 
 
 def _text(values: pd.Series, missing: str) -> pd.Series:
-    return values.astype("str").fillna(missing)
+    return as_text(values).fillna(missing)
 
 
 def _copied(column: str) -> Callable[[pd.DataFrame], pd.Series]:
@@ -48,32 +49,32 @@ def _idx(rows: pd.DataFrame) -> pd.Series:
 
 def _seq(rows: pd.DataFrame) -> pd.Series:
     """The number of the op; without one the last of those around it, which is its own there."""
-    around = rows["other_sequence_nrs"].astype("str").str.replace(r".*,", "", regex=True)
-    return rows["sequence_nr"].astype("str").fillna(around).fillna("-")
+    around = as_text(rows["other_sequence_nrs"]).str.replace(r".*,", "", regex=True)
+    return as_text(rows["sequence_nr"]).fillna(around.fillna("-"))
 
 
 def _altseq(rows: pd.DataFrame) -> pd.Series:
-    around = rows["other_sequence_nrs"].astype("str")
+    around = as_text(rows["other_sequence_nrs"])
     outer = around.str.replace(r"(^|,)[^,]*$", "", regex=True)
     return around.where(rows["sequence_nr"].notna(), outer).fillna("-").replace("", "-")
 
 
 def _trace(rows: pd.DataFrame) -> pd.Series:
     """The whole stack, outermost first; in a recording without stacks its one line."""
-    whole = rows["stack"].astype("str").str.replace(STACK_SEPARATOR, ",", regex=False)
+    whole = as_text(rows["stack"]).str.replace(STACK_SEPARATOR, ",", regex=False)
     return whole.fillna(_text(rows["source"], "-"))
 
 
 def _dir(rows: pd.DataFrame) -> pd.Series:
     words = {"forward": "fprop", "backward": "bprop"}
-    return _text(rows["direction"], "na").map(words).astype("str").fillna("na")
+    return as_text(_text(rows["direction"], "na").map(words)).fillna("na")
 
 
 def _sub(rows: pd.DataFrame) -> pd.Series:
     # Each replay of a graph calls its ops anew.
     of_op, call = (rows[name].astype("Int64") for name in ("op_id", "call_id"))
     key = call.fillna(-1 - of_op)
-    order = rows.groupby(["rank", key], sort=False).cumcount()
+    order = rows.groupby(["rank", key], sort=False, observed=True).cumcount()
     return order.where(key.notna(), 0).astype("int64")
 
 
@@ -93,23 +94,20 @@ def _kernel(rows: pd.DataFrame) -> pd.Series:
 
 def _params(rows: pd.DataFrame) -> pd.Series:
     """The numbers that matter; else bytes and kind of a copy; else the inputs of the op."""
-    category = rows["category"].astype("str")
-    kind = rows["copy_kind"].astype("str").str.replace(" ", "_", regex=False)
-    kind = kind.fillna(category.where(category == "memset"))
-    known = [
-        ("bytes=" + rows["bytes"].astype("Int64").astype("str")).where(rows["bytes"].notna()),
-        "kind=" + kind,
-    ]
-    both = known[0].str.cat(known[1], sep=",").fillna(known[0]).fillna(known[1])
-    of_copies = both.where(category.isin(["memcpy", "memset"]))
-    params = rows["params"].astype("str")
-    params = params.fillna(of_copies).fillna(_inputs(rows)).fillna("na=na")
+    category = as_text(rows["category"])
+    kind = as_text(rows["copy_kind"]).str.replace(" ", "_", regex=False)
+    kind = kind.mask(kind.isna() & (category == "memset"), "memset")
+    size, kind = "bytes=" + as_text(rows["bytes"].astype("Int64")), "kind=" + kind
+    inputs = _inputs(rows).fillna("na=na")
+    of_copies = size.str.cat(kind, sep=",").fillna(size.fillna(kind.fillna(inputs)))
+    others = of_copies.where(category.isin(["memcpy", "memset"]), inputs)
+    params = as_text(rows["params"]).fillna(others)
     return params.str.replace(r"\s", "", regex=True) + ","
 
 
 def _inputs(rows: pd.DataFrame) -> pd.Series:
     """The inputs of each op, as its signature has them: `[4,8]f32;[8]f32`."""
-    signature = rows["signature"].astype("str")
+    signature = as_text(rows["signature"])
     inputs = {}
     for text in signature.dropna().unique():
         _, _, inside = text.removesuffix(")").partition("(")
@@ -121,7 +119,7 @@ def _inputs(rows: pd.DataFrame) -> pd.Series:
             else:
                 parts[-1] += char
         inputs[text] = ";".join(part for part in parts if part) or None
-    return signature.map(inputs).astype("str")
+    return as_text(signature.map(inputs))
 
 
 def _tc(rows: pd.DataFrame) -> pd.Series:

@@ -16,6 +16,7 @@ from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.analysis.job.slow_ranks import BUSY, GAIN_MIN, ON_HOST, cost_words
 from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
 from pyprof2.analysis.job.what_if import INFERRED, MODEL_ERROR_MAX, NOT_MODELLED
+from pyprof2.columns import with_text
 from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
@@ -71,7 +72,7 @@ class RanksQuery:
 
 def by_rank(job: JobOfRanks) -> pd.DataFrame:
     """Return one row per rank: the sums of its parts over the steps, its scores, its verdict."""
-    by = job.parts.groupby("rank")
+    by = job.parts.groupby("rank", observed=True)
     frame = by[list(_TIMES)].sum(min_count=1).assign(windows=by.size())
     overlap = 100 * frame["comp_comm_ns"] / frame["comm_ns"].where(frame["comm_ns"] > 0)
     frame = frame.assign(overlap_pct=overlap.astype("float64"))
@@ -120,7 +121,7 @@ def _by_kind(job: JobOfRanks) -> pd.DataFrame:
     keys = ["kind", "group_key", "group_size", "bytes"]
     if not len(job.bandwidths):
         return _by_own_kind(job.run.collectives, keys)
-    by = job.bandwidths.groupby(keys, dropna=False)
+    by = job.bandwidths.groupby(keys, dropna=False, observed=True)
     frame = by.agg(
         count=("instance_id", "size"), transfer_ns=("transfer_ns", "median"),
         least_ns=("least_ns", "min"), most_ns=("most_ns", "max"),
@@ -169,7 +170,7 @@ def _by_match(job: JobOfRanks) -> pd.DataFrame:
     """Return how many members were matched in which way, and why others were not."""
     keys = ["rank", "kind", "match", "match_note"]
     members = job.members.astype(dict.fromkeys(keys[1:], object))
-    found = members.groupby(keys, dropna=False).size()
+    found = members.groupby(keys, dropna=False, observed=True).size()
     return found.rename("count").reset_index()
 
 
@@ -209,7 +210,7 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
     if not target.is_text:
         known = _KNOWN.get(query.by, ())
         # A column of nulls alone would have no type.
-        typed = rows.astype({name: "str" for name in rows if rows[name].dtype == object})
+        typed = with_text(rows, [str(name) for name in rows if rows[name].dtype == object])
         coded = {column.name: "category" for column in known if column.type == TEXT}
         typed = typed.astype({name: kind for name, kind in coded.items() if name in typed})
         target.write_frame(typed, known, query.top)

@@ -15,6 +15,7 @@ import pandas as pd
 from pyprof2.analysis.serving.batches import DECODE, PREFILL
 from pyprof2.analysis.serving.costs import COLUMNS, shares_of_peak
 from pyprof2.analysis.serving.steps import OUTSIDE
+from pyprof2.columns import as_text, with_text
 from pyprof2.errors import refuse
 from pyprof2.reports.table import drawn
 from pyprof2.result_tables import SERVING_DIFFERENCE, SERVING_KINDS, SERVING_PHASES, SERVING_STEPS
@@ -40,7 +41,7 @@ _LEFT_OUT: Final = "activations are left out; MFU: of the peak for the type of e
 _TAKEN: Final = "keys and values are taken to have 16 bits"
 _MILLION: Final = 1e6
 _HOUR: Final = 3600
-_TYPES: Final = {"int64": "Int64", "double": "float64", "string": "str"}
+_TYPES: Final = {"int64": "Int64", "double": "float64"}
 _SUMMED: Final = ("new_tokens", "out_least", "out_most", "span_ns", "gap_ns", "host_ns", "wait_ns")
 _TABLE: Final = (
     "phase", "steps", "requests", "new_tokens", "out_least", "device_ns", "share_pct", "span_ns",
@@ -113,7 +114,7 @@ def _show_steps(steps: pd.DataFrame, target: Target) -> None:
     new = steps["c_sq"] + steps["g_sq"]
     rows = steps.assign(
         step=steps["serving_step"],
-        phase=steps["phase"].fillna(_UNKNOWN),
+        phase=as_text(steps["phase"]).fillna(_UNKNOWN),
         new_tokens=new,
         keys=steps["c_sk"] + steps["g_sk"],
         share_pct=100 * steps["device_ns"] / max(1, int(steps["device_ns"].sum())),
@@ -141,10 +142,11 @@ def phases(
     """
     new = steps["c_sq"] + steps["g_sq"]
     pace = steps["period_ns"].fillna(steps["span_ns"])
-    rows = steps.assign(new_tokens=new, pace_ns=pace, phase=steps["phase"].fillna(_UNKNOWN))
+    phases = as_text(steps["phase"]).fillna(_UNKNOWN)
+    rows = steps.assign(new_tokens=new, pace_ns=pace, phase=phases)
     total_ns = int(rows["device_ns"].sum())
     found = []
-    for phase, own in rows.groupby("phase", sort=False):
+    for phase, own in rows.groupby("phase", sort=False, observed=True):
         row: dict[str, Any] = {
             "phase": phase,
             "steps": int(own["serving_step"].notna().sum()),
@@ -170,8 +172,10 @@ def phases(
         row |= shares_of_peak(row, device, row["pace_ns"])
         found.append(row)
     found.sort(key=lambda row: (row["phase"] == OUTSIDE, -row["device_ns"]))
-    types = {column.name: _TYPES.get(str(column.type), "str") for column in SERVING_PHASES.columns}
-    return pd.DataFrame(found, columns=SERVING_PHASES.names).astype(types)
+    kinds = {column.name: _TYPES.get(str(column.type)) for column in SERVING_PHASES.columns}
+    numbers = {name: kind for name, kind in kinds.items() if kind}
+    rows = pd.DataFrame(found, columns=SERVING_PHASES.names).astype(numbers)
+    return with_text(rows, [name for name in kinds if name not in numbers])
 
 
 def _sum(column: pd.Series, *, whole: bool) -> float | None:
@@ -213,14 +217,12 @@ def _facts(recorded: Mapping[str, list[Any]], names: list[str]) -> str:
 def _show_kinds(kinds: pd.DataFrame, query: ServingQuery, target: Target) -> None:
     """Write the time and work by kind of layer, by phase if it is asked for."""
     if "phase" not in query.by:
-        kinds = _over_phases(kinds)
-    kinds = kinds.assign(phase=kinds["phase"].fillna(_UNKNOWN)) if "phase" in query.by else kinds
-    of_phase = (
-        kinds["phase"].map(kinds.groupby("phase")["device_ns"].sum()) if "phase" in query.by else 0
-    )
-    kinds = kinds.assign(_of=of_phase).sort_values(
-        ["_of", "device_ns"], ascending=False, kind="stable"
-    )
+        kinds = _over_phases(kinds).assign(_of=0)
+    else:
+        kinds = kinds.assign(phase=as_text(kinds["phase"]).fillna(_UNKNOWN))
+        of_phase = kinds.groupby("phase", observed=True)["device_ns"].sum()
+        kinds["_of"] = kinds["phase"].map(of_phase)
+    kinds = kinds.sort_values(["_of", "device_ns"], ascending=False, kind="stable")
     kinds = kinds[[name for name in SERVING_KINDS.names if name in query.by or name not in _KEYS]]
     if not target.is_text:
         columns = [each for each in SERVING_KINDS.columns if each.name in kinds]
@@ -251,7 +253,7 @@ def _show_kinds(kinds: pd.DataFrame, query: ServingQuery, target: Target) -> Non
 def _over_phases(kinds: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of each kind put together."""
     rows = []
-    for kind, own in kinds.groupby("kind", sort=False):
+    for kind, own in kinds.groupby("kind", sort=False, observed=True):
         time_ns = int(own["device_ns"].sum())
         row: dict[str, Any] = {
             "kind": kind,
@@ -357,7 +359,7 @@ def serving_difference(
         kinds, tokens = run.serving_kinds(), _batches(run)
         if not tokens or kinds.empty:
             refuse(f"{name}: no step of an inference server, or no work of a device, is recorded")
-        sums = kinds.groupby(list(by), dropna=False)["device_ns"].sum()
+        sums = kinds.groupby(list(by), dropna=False, observed=True)["device_ns"].sum()
         sides.append((sums, tokens))
     rows = []
     for key in dict.fromkeys([*sides[0][0].index, *sides[1][0].index]):
@@ -405,7 +407,7 @@ def _batches(run: Run) -> dict[Hashable, dict[str, float | None]]:
     tokens, keys = (own[f"c_{name}"] + own[f"g_{name}"] for name in ("sq", "sk"))
     rows = own.assign(tokens=tokens, keys=keys)
     found: dict[Hashable, dict[str, float | None]] = {}
-    for phase, each in rows.groupby("phase", sort=False):
+    for phase, each in rows.groupby("phase", sort=False, observed=True):
         found[phase] = {"steps": len(each)}
         for name in ("requests", "tokens", "keys"):
             # A sum over steps of which one is unknown would be of fewer.

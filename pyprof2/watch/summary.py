@@ -32,10 +32,11 @@ def figures(store: Path) -> dict[str, Any]:
         `busy_pct`, of the devices, null without any.
     """
     from pyprof2.api.run import load
+    from pyprof2.columns import as_text
 
     run = load(store)
     ranges = run.ranges
-    names = ranges["name"].astype(str)
+    names = as_text(ranges["name"])
     between = times_between(ranges[names.str.startswith(_STEPS)])
     low, middle, high = (
         statistics.quantiles(between, n=4) if len(between) >= _FEWEST else (None,) * 3
@@ -53,7 +54,7 @@ def figures(store: Path) -> dict[str, Any]:
 def times_between(steps: pd.DataFrame) -> list[int]:
     """Return the times from the end of each step to that of the next one, of each thread, in ns."""
     found: list[int] = []
-    for _, own in steps.groupby(["rank", "pid", "tid"]):
+    for _, own in steps.groupby(["rank", "pid", "tid"], observed=True):
         ends = sorted((own["start_ns"] + own["dur_ns"]).tolist())
         found += [later - earlier for earlier, later in pairwise(ends)]
     return found

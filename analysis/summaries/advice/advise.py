@@ -234,7 +234,7 @@ def _device_ns(facts: RankFacts, slugs: set[str]) -> int:
     if slugs & {"elementwise-chains", "layout-and-casts", "unfused-optimizer"}:
         floor[~facts.are("kernels", "category", ("matmul", "conv", "attention"))] = 0.0
     stream = combinations([int_values(kernels[name]) for name in ("device", "stream")])[1]
-    return int(pd.Series(floor).groupby(stream).sum().max()) if len(kernels) else 0
+    return int(pd.Series(floor).groupby(stream, observed=True).sum().max()) if len(kernels) else 0
 
 
 _SAME: Final = ("status", "rule", "source", "needs")

@@ -104,13 +104,18 @@ def _outermost(facts: RankFacts) -> pd.DataFrame:
     ops = ops.assign(thread=thread, end_ns=ops["start_ns"] + ops["dur_ns"]).sort_values(
         ["thread", "start_ns", "dur_ns"], ascending=[True, True, False], kind="stable"
     )
-    before = ops.groupby("thread")["end_ns"].cummax().groupby(ops["thread"]).shift(fill_value=0)
+    before = (
+        ops.groupby("thread", observed=True)["end_ns"]
+        .cummax()
+        .groupby(ops["thread"], observed=True)
+        .shift(fill_value=0)
+    )
     ops = ops[(ops["start_ns"] >= before).to_numpy(bool)]
     start = ops["start_ns"].to_numpy("int64")
     place = np.searchsorted(begin, start, "right") - 1
     is_loading = (place >= 0) & (start < np.r_[end, 0][place])
     ops = ops[~is_loading]
     ops = ops.assign(op=ops["op"].astype("object").str.removeprefix(_NODE))
-    times = ops.groupby("thread")["dur_ns"].sum()
+    times = ops.groupby("thread", observed=True)["dur_ns"].sum()
     most: pd.DataFrame = ops[ops["thread"] == times.idxmax()] if len(times) else ops
     return most

@@ -33,7 +33,7 @@ from pyprof2.analysis.summaries.advice.floors import (
     plain_peak,
     won_ns,
 )
-from pyprof2.columns import distinct, row_of, values_of
+from pyprof2.columns import distinct, join_rows, row_of, values_of
 from pyprof2.recording import int_column
 from pyprof2.signatures import DTYPE_BITS, tensors_in
 from pyprof2.units import counted, format_bytes
@@ -83,7 +83,7 @@ def tensor_cores_unused(facts: RankFacts) -> RuleFinding | None:
     share = facts.kernel_share(missed["dur_ns"].sum())
     if share < MISSED_PCT:
         return _unjudged(facts, MISSED_PCT)
-    reasons = missed.groupby("missed")["dur_ns"].sum().sort_values(ascending=False)
+    reasons = missed.groupby("missed", observed=True)["dur_ns"].sum().sort_values(ascending=False)
     words = "; ".join(str(reason) for reason in reasons.index[:2])
     text = f"{share:.1f} % of the kernels' time, in {counted(len(missed), 'kernel')}: {words}"
     return _device_found(facts, missed, matrix_peak, 1, text, "matrix units")
@@ -128,7 +128,7 @@ def layout_and_casts(facts: RankFacts) -> RuleFinding | None:
     moves = facts.are("kernels", "category", ("copy",)) & ~facts.named("kernels", "op", _FILLS)
     columns = (*OF_KERNELS, "op", "kernel_short")
     inside = facts.rows("copies", *columns, where=facts.named("copies", "copy_kind", _INSIDE))
-    both = pd.concat([facts.rows("kernels", *columns, where=moves | names), inside])
+    both = join_rows([facts.rows("kernels", *columns, where=moves | names), inside])
     time_ns = int(both["dur_ns"].sum())
     share = 100 * time_ns / max(1, facts.kernel_time_ns + int(inside["dur_ns"].sum()))
     if share < LAYOUT_PCT:

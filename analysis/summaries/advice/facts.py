@@ -32,7 +32,17 @@ from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
-from pyprof2.columns import lookup, narrow, row_of, short, sum_at, text_array, values_of
+from pyprof2.columns import (
+    as_text,
+    join_rows,
+    lookup,
+    narrow,
+    row_of,
+    short,
+    sum_at,
+    text_array,
+    values_of,
+)
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.tables import MEMORY, MEMORY_TAGS
 
@@ -213,7 +223,7 @@ class RankFacts:
 
     def work(self, *columns: str) -> pd.DataFrame:
         """Return columns of kernels, and then of copies."""
-        return pd.concat([self.rows(name, *columns) for name in ("kernels", "copies")])
+        return join_rows(self.rows(name, *columns) for name in ("kernels", "copies"))
 
     def numbers(self, column: str) -> Int:
         """Return whole numbers of kernels, and then of copies; -1 for null."""
@@ -460,7 +470,7 @@ class ColumnsOfRank:
     def in_time(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of tables together, as they are stored, in parts in order of time."""
         for parts, _ in in_time_order([*map(self._read, names)], [columns] * len(names)):
-            yield pa.concat_tables(parts)
+            yield pa.concat_tables(part.select(columns) for part in parts)
 
     def memory(self, rank: int) -> MemoryProfile:
         """Return the memory of the devices of the rank; no rule looks at that of its host."""
@@ -600,7 +610,7 @@ def is_comm(kernels: pd.DataFrame) -> Bool:
 
 def is_pinned(copies: pd.DataFrame) -> bool:
     """Return whether copies from the host are from memory that is pinned already, nearly all."""
-    kinds = copies["copy_kind"].astype(object).fillna("").astype(str)
+    kinds = as_text(copies["copy_kind"].astype(object).fillna(""))
     time = copies["dur_ns"].to_numpy("int64")
     sent = time[kinds.str.startswith("h2d").to_numpy(bool)].sum()
     pinned = time[kinds.str.fullmatch("h2d pinned").to_numpy(bool)].sum()

@@ -29,7 +29,7 @@ from pyprof2.analysis.summaries.advice.facts import (
 )
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, most_of, unknown
 from pyprof2.analysis.summaries.advice.without import blocks_around
-from pyprof2.columns import row_of
+from pyprof2.columns import as_text, row_of
 from pyprof2.units import counted, format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -169,7 +169,11 @@ def sync(facts: RankFacts) -> RuleFinding | None:
         f", in {ops}" if ops else ""
     )
     # The calls that idle time is inside of, those with the most of it first.
-    times = idle.groupby("launch_id")["time_ns"].sum().sort_values(ascending=False, kind="stable")
+    times = (
+        idle.groupby("launch_id", observed=True)["time_ns"]
+        .sum()
+        .sort_values(ascending=False, kind="stable")
+    )
     ids = facts.rows("launches", "launch_id")["launch_id"].to_numpy(np.int64)
     known = row_of(ids, times.index.to_numpy(np.int64)) >= 0
     evidence = {"launches": times.index[known].to_series()}
@@ -273,7 +277,7 @@ def pageable_copies(facts: RankFacts) -> RuleFinding | None:
     """
     idle = facts.idle_of("copy_call", columns=(*_OF_IDLE, "launch_id"))
     copies = facts.rows("copies", "kernel_id", "dur_ns", "launch_id", "bytes", "copy_kind")
-    kind = copies["copy_kind"].astype(object).fillna("").astype(str)
+    kind = as_text(copies["copy_kind"].astype(object).fillna(""))
     crosses = kind.str.contains("h2d|d2h")
     pageable = copies[kind.str.contains("pageable")]
     if crosses.any() and not kind.str.contains("pageable|pinned").any():
@@ -330,7 +334,7 @@ def host_bound(facts: RankFacts) -> RuleFinding | None:
     expected_ns = int(stretches["host_ns"].sum()) + alone_ns
     if stretches.empty and facts.share(paused_ns) < HOST_BOUND_PCT:
         return None
-    by = stretches.groupby("stretch")
+    by = stretches.groupby("stretch", observed=True)
     spans = by["start_ns"].min().to_numpy("int64"), by["end_ns"].max().to_numpy("int64")
     idle = facts.idle_of(*_BOUND_CAUSES, columns=(*_OF_IDLE, "gap_id", "cause", "op"))
     own = idle[idle["gap_id"].isin(gaps["gap_id"])]
@@ -365,7 +369,7 @@ def _gaps_in_words(
             f"Python or of ops, the longest of {format_time(int(pauses['pause_ns'].max()))}"
         )
     if len(stretches):
-        by = stretches.groupby("stretch")
+        by = stretches.groupby("stretch", observed=True)
         kernels = stretches.loc[stretches["stretch"] == by["host_ns"].sum().idxmax(), "kernel_id"]
         words.append(
             f"{facts.share(stretches['host_ns'].sum()):.1f} % in "
@@ -404,7 +408,7 @@ def autotuning(facts: RankFacts) -> RuleFinding | None:
     wanted = wanted & ~facts.lacks("kernels", "signature")
     work = facts.rows("kernels", "signature", "op_id", "dur_ns", where=wanted)
     calls = work.groupby(["signature", "op_id"], observed=True)["dur_ns"].agg(["size", "sum"])
-    by = calls.groupby(level="signature")
+    by = calls.groupby(level="signature", observed=True)
     usual = by.transform("median")
     is_trial = (calls["size"] >= 3 * usual["size"]) & (calls["size"] >= usual["size"] + 4)
     is_trial &= by["size"].transform("size") >= 4
@@ -524,7 +528,7 @@ def _host_gaps(facts: RankFacts) -> pd.DataFrame:
         device=idle["device"].fillna(-1),
     )
     own = own[~matches(own["call"], _REPLAYS)]
-    gaps = own.groupby(["device", "gap_id"], as_index=False).agg(
+    gaps = own.groupby(["device", "gap_id"], as_index=False, observed=True).agg(
         start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), step=("step", "last"),
         host_ns=("host_ns", "sum"), pause_ns=("pause_ns", "sum"),
         breaks=("breaks", "any"), kernel_id=("kernel_id", "first"),
@@ -534,7 +538,7 @@ def _host_gaps(facts: RankFacts) -> pd.DataFrame:
     place = gaps[["device", "step"]].fillna(-1).astype("int64")
     new = ~counts | (place != place.shift()).any(axis=1)
     gaps = gaps.assign(stretch=new.cumsum())[counts.to_numpy()]
-    size = gaps.groupby("stretch")["gap_id"].transform("size")
+    size = gaps.groupby("stretch", observed=True)["gap_id"].transform("size")
     return gaps.assign(in_stretch=size >= STRETCH_GAPS, is_pause=gaps["pause_ns"] >= PAUSE_NS)
 
 
@@ -545,7 +549,9 @@ def _hidden_ns(facts: RankFacts, pauses: pd.DataFrame) -> int:
     """
     calls = facts.rows("launches", *CALLS).sort_values(["pid", "tid", "start_ns"], kind="stable")
     calls = calls[calls["launch_id"].isin(_work_of(facts)["launch_id"].dropna()).to_numpy(bool)]
-    last = (calls["start_ns"] + calls["dur_ns"]).groupby([calls["pid"], calls["tid"]], dropna=False)
+    last = (calls["start_ns"] + calls["dur_ns"]).groupby(
+        [calls["pid"], calls["tid"]], dropna=False, observed=True
+    )
     since = pd.Series((calls["start_ns"] - last.shift()).to_numpy(), calls["launch_id"].to_numpy())
     work = _work_of(facts).set_index("kernel_id")["launch_id"]
     took = since.reindex(work.reindex(pauses["kernel_id"].dropna())).to_numpy("float64")
@@ -566,11 +572,11 @@ def _replayable_ns(facts: RankFacts, gaps: pd.DataFrame) -> int:
         .merge(_work_of(facts), on="kernel_id")
         .sort_values("start_ns")
     )
-    by = rows.groupby("stretch")
+    by = rows.groupby("stretch", observed=True)
     each = by.agg(first=("launch_ns", "min"), last=("launch_ns", "max"), step=("step", "first"))
     each["names"] = by["kernel_short"].agg(lambda names: hash(tuple(map(str, names))))
     each["gain_ns"] = by["host_ns"].sum() - REPLAY_GAP_NS * by.size()
-    steps = each.groupby("names")["step"].transform("nunique")
+    steps = each.groupby("names", observed=True)["step"].transform("nunique")
     each = each[(steps >= REPEATS).to_numpy() & each["first"].notna().to_numpy(bool)]
     # Without those in which there is a call that a graph cannot hold.
     crosses = facts.named("copies", "copy_kind", re.compile("h2d|d2h"))

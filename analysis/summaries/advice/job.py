@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 import pyarrow.compute as pc
 
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.summaries.advice.facts import TIMES, RankFacts, by_device, ends, is_pinned
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.analysis.summaries.advice.ranks import exposed_with_cause
+from pyprof2.columns import join_rows
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pyprof2.analysis.intervals import Bool
 
 EXPOSED_PCT: Final = 10
@@ -90,7 +92,7 @@ def copies(facts: RankFacts) -> RuleFinding | None:
         return unknown(text, wanted, hi_ns=exposed, lo_ns=0)
     columns = ("kernel_id", "dur_ns", "copy_kind", "source")
     both = zip(_WORK, crosses, strict=True)
-    own = pd.concat([facts.rows(name, *columns, where=mask) for name, mask in both])
+    own = join_rows(facts.rows(name, *columns, where=mask) for name, mask in both)
     own = own.sort_values("dur_ns", ascending=False, kind="stable")
     most, line = (_most(own, name) for name in ("copy_kind", "source"))
     text = (

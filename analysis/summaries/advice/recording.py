@@ -113,9 +113,8 @@ def python_stacks(facts: RankFacts) -> RuleFinding | None:
 
 def affected_steps(facts: RankFacts) -> set[int]:
     """Return the steps that hold what only a start does."""
-    calls = pd.concat(
-        [_slow_calls(facts), facts.calls_of("module_load"), stalls_of(facts, "module_load")]
-    )
+    found = [_slow_calls(facts), facts.calls_of("module_load"), stalls_of(facts, "module_load")]
+    calls = pd.concat([each[["start_ns", "dur_ns"]] for each in found])
     long = calls["dur_ns"].to_numpy("int64") > LONG_NS
     idle = _unrecorded(facts)
     times = [ends(calls[long]), ends(idle.rename(columns={"time_ns": "dur_ns"}))]

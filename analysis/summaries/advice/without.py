@@ -96,7 +96,12 @@ class Replay:
         ended = began + work["dur_ns"].to_numpy(np.int64)
         place = (work[name].fillna(-1).to_numpy(np.int64) for name in ("device", "stream"))
         call, stream = work["call"].to_numpy(), combine_keys(*place)
-        before = pd.Series(ended).groupby(stream).shift(fill_value=_NONE).to_numpy(np.int64)
+        before = (
+            pd.Series(ended)
+            .groupby(stream, observed=True)
+            .shift(fill_value=_NONE)
+            .to_numpy(np.int64)
+        )
         late = before <= end[call]
         after, behind = began - start[call], began - before
         usual = [int(np.median(lag)) if len(lag) else _USUAL_NS for lag in (

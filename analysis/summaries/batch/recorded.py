@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.tags import tagged_bytes
 from pyprof2.analysis.time.step_times import timed_steps
+from pyprof2.columns import as_text
 from pyprof2.signatures import Input, Scalar, Tensor, parse_inputs
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
     ops = tables["ops"].to_pandas()
     rows = tables["kernels"].to_pandas() if is_gpu else ops.assign(dur_ns=ops["self_ns"])
     rows = _with_parts(rows[rows["step"].isin(steps)] if steps else rows.assign(step=_WHOLE))
-    by_step = rows.groupby(["step", *PART])["dur_ns"].sum().unstack(PART, fill_value=0)  # noqa: PD010
+    sums = rows.groupby(["step", *PART], observed=True)["dur_ns"].sum()
+    by_step = sums.unstack(PART, fill_value=0)  # noqa: PD010
     work = by_step.sum(axis="columns")
     signatures = tables["signatures"].to_pandas()
     structures, tensors = _of_signatures(signatures)
@@ -168,8 +170,8 @@ def _calls(rows: pd.DataFrame, ops: pd.DataFrame, structures: pd.Series) -> pd.D
         flops=of_op["flops"].reindex(at).to_numpy(np.float64),
     ).dropna(subset="structure")  # fmt: skip
     names = [*PART, "layer", "structure"]
-    number = found.groupby(names).cumcount().astype(str)
-    key = found[names].astype(str).agg("|".join, axis="columns") + "|" + number
+    number = as_text(found.groupby(names, observed=True).cumcount())
+    key = as_text(found[names]).agg("|".join, axis="columns") + "|" + number
     return found.assign(key=key if len(found) else "")[list(CALLS)].reset_index(drop=True)
 
 
@@ -243,7 +245,11 @@ def memory_peaks(
     events = events.assign(live=_live)[is_chosen]
     if base is not None:
         events = events.assign(live=base + events["bytes"].cumsum())
-    largest = events.groupby(events["device"].fillna(-1).astype("int64"))["live"].max().idxmax()
+    largest = (
+        events.groupby(events["device"].fillna(-1).astype("int64"), observed=True)["live"]
+        .max()
+        .idxmax()
+    )
     events = events[events["device"].fillna(-1).astype("int64") == largest]
     reserved = float(events["reserved_bytes"].max()) / max(1.0, float(events["live"].max()))
     if chosen == _CPU or not np.isfinite(reserved):
@@ -253,7 +259,7 @@ def memory_peaks(
     if span is not None:
         inside = events["time_ns"].between(*span)
         events = events[inside] if inside.any() else events
-    peaks = events.groupby("phase")["live"].max()
+    peaks = events.groupby("phase", observed=True)["live"].max()
     found = {str(name): int(peak) for name, peak in peaks.items() if peak > 0}
     before = events["live"].iloc[0] - events["bytes"].iloc[0]
     always = max(0, int(min(before, events["live"].min())))
@@ -265,10 +271,10 @@ def _live(events: pd.DataFrame) -> NDArray[np.int64]:
     keys = [events["device_type"].astype(object).fillna(""), events["device"].fillna(-1)]
     # The release of what was allocated before the recording makes less of what was there before,
     # and nothing of what came on top of it.
-    before = events.groupby([*keys, events["address"]])["bytes"].shift()
+    before = events.groupby([*keys, events["address"]], observed=True)["bytes"].shift()
     is_older = (events["bytes"] < 0) & events["address"].notna() & ~(before > 0)
     change = events["bytes"].where(~is_older, 0)
-    running = change.groupby(keys).cumsum().to_numpy(np.int64)
+    running = change.groupby(keys, observed=True).cumsum().to_numpy(np.int64)
     total = events["allocated_bytes"]
     # On the CPU a recorder counts from its own first event: a running sum too, less exact.
     use = (total.notna() & (events["device_type"].astype(object) != _CPU)).to_numpy()
@@ -306,7 +312,7 @@ def savable_of(profile: MemoryProfile) -> Savable | None:
     # Blocks that look like state; where none does, it is from before the recording.
     entries = profile.entries[number]
     lives = (entries["begin"] <= moment) & (entries["end"] > moment)
-    own = entries[lives & (entries["category"].astype(str) == _STATE).to_numpy()]
+    own = entries[lives & (as_text(entries["category"]) == _STATE).to_numpy()]
     return Savable(found[1], int(own["bytes"].sum()) or None)
 
 

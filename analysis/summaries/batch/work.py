@@ -186,7 +186,7 @@ def _buffers(tensors: pd.DataFrame, batches: Floats) -> NDArray[np.bool_]:
     odd = flat & ~follows
     of_call = pd.DataFrame({
         "odd": ~follows & ~flat, "grows": follows & ~flat & (spreads[0] > SAME_WORK),
-    }).groupby(tensors["call"].to_numpy()).transform("any")  # fmt: skip
+    }).groupby(tensors["call"].to_numpy(), observed=True).transform("any")  # fmt: skip
     odd &= of_call["grows"].to_numpy(bool) & ~of_call["odd"].to_numpy(bool)
     found = np.zeros(len(tensors), bool)
     for at in np.flatnonzero(odd):
@@ -239,7 +239,7 @@ def _aligned(calls: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def _side_by_side(shared: pd.DataFrame, recordings: Sequence[Recorded]) -> pd.DataFrame:
     """Return one row for each tensor of distinct calls: `part`, `elements_I`, `sizes_I`."""
     names = [f"signature_{at}" for at in range(len(recordings))]
-    found = shared.groupby(["part", *names]).size().rename("count").reset_index()
+    found = shared.groupby(["part", *names], observed=True).size().rename("count").reset_index()
     found["call"] = np.arange(len(found))
     for at, each in enumerate(recordings):
         own = each.tensors.rename(
@@ -255,7 +255,7 @@ def _side_by_side(shared: pd.DataFrame, recordings: Sequence[Recorded]) -> pd.Da
 
 
 def _elements(calls: pd.DataFrame, recording: Recorded) -> pd.DataFrame:
-    sums = recording.tensors.groupby("signature_id")["elements"].sum()
+    sums = recording.tensors.groupby("signature_id", observed=True)["elements"].sum()
     elements = sums.reindex(calls["signature_id"]).to_numpy(np.float64)
     return calls[["part"]].assign(elements=elements)
 

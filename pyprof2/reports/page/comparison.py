@@ -62,6 +62,6 @@ def _parts(run: Run, side: Side) -> dict[str, Any]:
     else:
         parts = parts.merge(windows, on=["rank", "step", "start_ns"])
         count = len(parts[["rank", "device", "step", "start_ns"]].drop_duplicates())
-    sums = parts.groupby("part", sort=False)["time_ns"].sum().reset_index()
+    sums = parts.groupby("part", sort=False, observed=True)["time_ns"].sum().reset_index()
     labels = [part_label(part) for part in sums["part"]]
     return {"windows": count, "sums": records(sums.assign(label=labels))}

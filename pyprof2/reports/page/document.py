@@ -12,6 +12,7 @@ from pyprof2.analysis.summaries.cube import KEYS, cube
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_parts import IDLE
 from pyprof2.api.comparison import compare
+from pyprof2.columns import as_text
 from pyprof2.pipeline.allocation import release_unused
 from pyprof2.reports.page import html, profile
 from pyprof2.reports.page.comparison import comparison_of
@@ -185,7 +186,7 @@ def _sources(run: Run, query: ReportQuery) -> list[dict[str, Any]]:
     if query.source_root is None:
         return []
     rows = run.rows(("source", "dur_ns"))
-    times = rows.groupby(rows["source"].astype("str"))["dur_ns"].sum()
-    idle = run.idle.groupby(run.idle["source"].astype("str"))["time_ns"].sum()
+    times = rows.groupby(as_text(rows["source"]), observed=True)["dur_ns"].sum()
+    idle = run.idle.groupby(as_text(run.idle["source"]), observed=True)["time_ns"].sum()
     order = times.add(idle, fill_value=0).sort_values(ascending=False, kind="stable")
     return sources_of(order.index.tolist(), query.source_root)

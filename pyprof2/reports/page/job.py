@@ -180,8 +180,14 @@ def heat_of(parts: pd.DataFrame, order: list[int]) -> dict[str, Any]:
     cells = frame[list(HEAT)].astype("Float64")
     cells = cells.assign(row=[row_of[key] for key in keys], column=column_of, owner=frame["rank"])
     # A column has the largest of its steps for each owner, a row the median of its owners.
-    of_owner = cells.groupby(["row", "column", "owner"])[list(HEAT)].max()
-    values = of_owner.groupby(["row", "column"]).median().round().astype("Int64").reset_index()
+    of_owner = cells.groupby(["row", "column", "owner"], observed=True)[list(HEAT)].max()
+    values = (
+        of_owner.groupby(["row", "column"], observed=True)
+        .median()
+        .round()
+        .astype("Int64")
+        .reset_index()
+    )
     return {"rows": rows, "steps": steps, "cells": table(values)}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER
 from pyprof2.analysis.memory.live import BEFORE, ROUNDING
 from pyprof2.analysis.time.slices import greatest_of_runs
-from pyprof2.columns import values_of
+from pyprof2.columns import as_text, values_of
 from pyprof2.frames import shown_line
 from pyprof2.recording import int_column
 from pyprof2.reports.page.values import table
@@ -66,14 +66,14 @@ def _device(run: Run, curve: MemoryCurve, live: pd.DataFrame, zero: int) -> dict
 
 
 def _of(curve: MemoryCurve, live: pd.DataFrame) -> pd.DataFrame:
-    same = (live["rank"] == curve.rank) & (live["device_type"].astype("str") == curve.device_type)
+    same = (live["rank"] == curve.rank) & (as_text(live["device_type"]) == curve.device_type)
     device = live["device"].isna() if curve.device is None else live["device"] == curve.device
     return live[same & device.fillna(value=False)]
 
 
 def _categories(live: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Give the bytes of the largest categories, and of all others."""
-    sums = live.groupby(live["category"].astype(str))["bytes"].sum()
+    sums = live.groupby(as_text(live["category"]), observed=True)["bytes"].sum()
     sums = sums.sort_values(ascending=False, kind="stable")
     sizes = [*sums.head(_MOST_CATEGORIES).items(), ("others", sums[_MOST_CATEGORIES:].sum())]
     for name, size in sizes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyprof2.analysis.axes import NONE
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.summaries.profile import frame as frame_of
-from pyprof2.columns import combinations, first_rows
+from pyprof2.columns import combinations, first_rows, with_text
 from pyprof2.reports.explanation import explanation_lines
 from pyprof2.reports.page.values import cut, table
 
@@ -103,7 +103,7 @@ def _longest(rows: pd.DataFrame) -> pd.DataFrame:
     np.maximum.at(most, group, length)
     first = first_rows(np.where(length == most[group], group, -1), len(seen))
     # Those without a signature were one of these, too.
-    found: pd.DataFrame = rows.iloc[first[code[seen] >= 0]].astype({"signature": "str"})
+    found: pd.DataFrame = with_text(rows.iloc[first[code[seen] >= 0]], ["signature"])
     return found.set_index(["rank", "signature"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.columns import as_text
 from pyprof2.reports.page.values import from_zero, records
 from pyprof2.reports.serving import costs_in_words, phases
 
@@ -42,12 +43,12 @@ def serving_of(
     own = own.assign(
         new_tokens=own["c_sq"] + own["g_sq"],
         start_ns=from_zero(own["rank"], own["start_ns"], zero),
-        phase=own["phase"].fillna("unknown"),
+        phase=as_text(own["phase"]).fillna("unknown"),
     )
     device = run.peaks
     return {
         "phases": records(found),
-        "kinds": records(kinds.assign(phase=kinds["phase"].fillna("unknown"))),
+        "kinds": records(kinds.assign(phase=as_text(kinds["phase"]).fillna("unknown"))),
         "steps": records(own[list(_STEPS)].head(MOST_STEPS)),
         "steps_left_out": max(0, len(own) - MOST_STEPS),
         "costs": [] if model is None else list(costs_in_words(found, steps.attrs)),

@@ -63,7 +63,7 @@ def steps_of(
 def kept_steps(steps: pd.DataFrame, apart: Mapping[int, Collection[int]]) -> pd.DataFrame:
     """Return all steps, of more than `MOST_STEPS` the first of each device and those of `apart`."""
     if len(steps) > MOST_STEPS:
-        by = steps.groupby(["rank", "device"], dropna=False)
+        by = steps.groupby(["rank", "device"], dropna=False, observed=True)
         pairs = zip(steps["rank"].tolist(), steps["step"].tolist(), strict=True)
         is_apart = np.array([step in apart[rank] for rank, step in pairs])
         steps = steps[(by.cumcount() < MOST_STEPS // by.ngroups) | is_apart]

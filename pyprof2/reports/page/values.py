@@ -92,7 +92,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def zeros(run: Run) -> dict[int, int]:
     """Return the first time that was recorded of each rank, on the clock of the trace."""
     trace = run.trace[["rank", "start_ns"]].dropna()
-    found = trace.groupby("rank")["start_ns"].min()
+    found = trace.groupby("rank", observed=True)["start_ns"].min()
     known = dict(zip(found.index.tolist(), found.astype("int64").tolist(), strict=True))
     return {rank: known.get(rank, 0) for rank in run.summary["ranks"]}
 

@@ -21,7 +21,7 @@ from pyprof2.analysis.time import line_ops
 from pyprof2.analysis.time.line_tree import NO_OP, StackLines
 from pyprof2.analysis.time.lines import INPUT, invocations
 from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
-from pyprof2.columns import lookup
+from pyprof2.columns import as_text, lookup
 from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
 from pyprof2.recording import code_column, int_column
@@ -273,7 +273,7 @@ class Entries:
         if moment is None:
             return []
         live = live_at(entries, moment)
-        kept = live[live["category"].astype(str) == "activation"]
+        kept = live[as_text(live["category"]) == "activation"]
         begin = kept["begin"].to_numpy(np.int64)
         ops = line_ops.line_ops(self._rank.read("ops", line_ops.INPUT))
         call = lookup(ops.at, int_column(curve.events, "op_id", -1)[begin], -1)
@@ -329,7 +329,7 @@ def _weights(curve: MemoryCurve, entries: pd.DataFrame) -> list[WeightEntry]:
     sizes = _by_layer(live[live["category"].isin(_WEIGHTS)])
     if not sizes:
         return []
-    gradients = entries[entries["category"].astype(str) == "gradient"]
+    gradients = entries[as_text(entries["category"]) == "gradient"]
     fullest = -1
     if not gradients.empty:
         # The first moment at which most bytes of gradients live.
@@ -348,7 +348,7 @@ def _weights(curve: MemoryCurve, entries: pd.DataFrame) -> list[WeightEntry]:
 def _by_layer(rows: pd.DataFrame) -> dict[str, int]:
     """Return the bytes of each layer; blocks without one, or from before, are `UNSPLIT`."""
     sums: dict[str, int] = {}
-    for layer, size in zip(rows["layer"].astype(str), rows["bytes"].tolist(), strict=True):
+    for layer, size in zip(as_text(rows["layer"]), rows["bytes"].tolist(), strict=True):
         name = UNSPLIT if layer.startswith("(") else layer
         sums[name] = sums.get(name, 0) + int(size)
     return sums
@@ -361,7 +361,7 @@ def _lacks(
     entries: pd.DataFrame,
 ) -> Iterator[str]:
     """Name the parts that were not recorded."""
-    has_backward = "backward" in set(entries["phase"].astype(str))
+    has_backward = "backward" in set(as_text(entries["phase"]))
     if peak is None:
         yield "no peak_usage_bytes: what was allocated before the recording is not known"
     if not weights:

@@ -227,7 +227,7 @@ def test_calls_are_as_counted_one_by_one_however_rows_come_in_parts(seed: int, s
 
     found: dict[Any, tuple[int, int]] = {}
     for call, counts, times in zip(side.calls["kernels"], side.counts, side.sums_ns, strict=True):
-        kernels = tuple(call.split("\0")[1:])
+        kernels = tuple(call.split("\1")[1:])
         for step in np.flatnonzero(counts).tolist():
             count, time = found.get((step, kernels), (0, 0))
             found[step, kernels] = count + int(counts[step]), time + int(times[step])
@@ -252,7 +252,7 @@ def test_a_call_is_of_the_kind_and_the_words_of_all_its_activities() -> None:
     calls = device_side(parts, windows, pd.DataFrame({"step": [], "cause": []})).calls
 
     found = {own["op"]: own for own in calls.astype(object).to_dict("records")}
-    assert {op: (own["kind"], own["kernels"][10:].split("\0")) for op, own in found.items()} == {
+    assert {op: (own["kind"], own["kernels"][10:].split("\1")) for op, own in found.items()} == {
         "k": ("compute", ["c", "k"]), "aten::x": ("communication", ["e", "q"]),
         "d2d": ("copies", ["d"]),
     }  # fmt: skip

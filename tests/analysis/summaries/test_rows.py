@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries.rows import frame, op_rows
 from pyprof2.api.run import load, parse
+from pyprof2.columns import as_text
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
 from tests.kineto_events import (
     ENGINE,
@@ -234,9 +235,7 @@ def test_other_sequence_numbers_are_those_of_the_ops_around_in_order(tmp_path: P
         op("aten::relu", 91, 5, seq=1066),
     )
 
-    rows = (
-        run.rows(["op", "other_sequence_nrs"]).astype("str").set_index("op")["other_sequence_nrs"]
-    )
+    rows = as_text(run.rows(["op", "other_sequence_nrs"])).set_index("op")["other_sequence_nrs"]
 
     assert rows.fillna("-").to_dict() == {
         "outer": "-", "checkpoint": "-", "aten::linear": "70", "aten::addmm": "70,1064",

@@ -20,7 +20,7 @@ from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMA
 from pyprof2.analysis.summaries.rows import activity_parts
 from pyprof2.analysis.summaries.sum_tables import ALWAYS, sums_stored
 from pyprof2.analysis.summaries.sums import stored_sums, sums_of_rank
-from pyprof2.columns import as_pandas
+from pyprof2.columns import as_pandas, with_text
 from pyprof2.reports.cells import in_order, listed
 from tests.builders import canonical, chunked
 
@@ -129,7 +129,7 @@ def rows_of(tables: Sequence[Mapping[str, pa.Table]]) -> pd.DataFrame:
         for part in activity_parts(lambda name, stored: [own[name].select(stored)], names)  # noqa: B023
     ]
     rows = as_pandas(pa.concat_tables(parts).unify_dictionaries(), ("rank", "dur_ns"))
-    rows["op"], rows["kernel"] = rows["op"].astype("str"), rows["kernel"].astype("str")
+    rows = with_text(rows, ["op", "kernel"])
     rows["works"] = rows["cost_role"].isna() | (rows["cost_role"] == "main")
     rows["of"] = rows["rank"] * 10**6 + rows["cost_op_id"].fillna(-1).astype("int64")
     working = rows["dur_ns"].where(rows["works"], 0).groupby(rows["of"]).transform("sum")
