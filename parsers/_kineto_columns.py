@@ -62,6 +62,7 @@ _ACTIVITY: Final = {
     "blocks_per_sm": _number("blocks per SM"),
     "occupancy": _number("est. achieved occupancy %"),
     "graph_node": _number("graph node id"),
+    "context": _number("context"),
 }
 _MTIA: Final = _ACTIVITY | {
     "direction": _text("direction"),

@@ -129,6 +129,7 @@ class DeviceTables:
             "blocks_per_sm": self._shared.numbers.floats(args["blocks_per_sm"]),
             "occupancy_pct": self._shared.numbers.floats(args["occupancy"]),
             "graph_node_id": ints(args["graph_node"].without_zeros()),
+            "context": ints(args["context"]),
         }
         if events.group == "memcpy":
             kinds = self._shared.meaning(

@@ -89,7 +89,7 @@ _STRINGS: Final = "StringIds"
 _EXPORT: Final = "export.sqlite"
 
 _ACTIVITY_COLUMNS: Final = (
-    "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId"
+    "globalPid", "deviceId", "contextId", "streamId", "correlationId", "graphNodeId"
 )  # fmt: skip
 _CALL_COLUMNS: Final = ("globalTid", "correlationId", "nameId", "eventClass")
 _NODE_COLUMNS: Final = ("globalTid", "graphNodeId", "originalGraphNodeId")
@@ -299,6 +299,7 @@ class _ExportReader:
             "stream": rows["streamId"],
             "kind": np.full(count, texts["kind"][kind]),
             "graph_node_id": rows["graphNodeId"],
+            "context": rows["contextId"],
         }
         process.spool.append("activities", columns, count)
 

@@ -8,7 +8,7 @@ have no place in any table are skipped: the second register.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -62,12 +62,14 @@ class Problem:
         text: what `check` says, with `{}` for the detail.
         advice: what to do next time; if empty, what the format of the recording advises.
         is_harmless: whether no number changes by it, so that nobody is warned.
+        changes_sums: whether sums of time rest on it, so that every heading says it.
     """
 
     slug: str
     text: str
     advice: str = ""
     is_harmless: bool = False
+    changes_sums: bool = False
 
     def advice_of(self, of_format: Advice) -> str:
         """Return what to do next time."""
@@ -84,9 +86,16 @@ PROBLEMS: Final[dict[str, Problem]] = {}
 """Every problem, by its slug."""
 
 
-def _register(slug: str, text: str, advice: str = "", *, is_harmless: bool = False) -> str:
+def _register(
+    slug: str,
+    text: str,
+    advice: str = "",
+    *,
+    is_harmless: bool = False,
+    changes_sums: bool = False,
+) -> str:
     """Return the slug under which the problem is now known."""
-    PROBLEMS[slug] = Problem(slug, text, advice, is_harmless)
+    PROBLEMS[slug] = Problem(slug, text, advice, is_harmless, changes_sums)
     return slug
 
 
@@ -153,9 +162,18 @@ UNPAIRED_END: Final = _register(
     _COPY_AGAIN,
 )
 _TIMES_WRONG: Final = "busy time, spans and shares are wrong with it: leave it out, or record again"
-WORK_TOO_LONG: Final = _register("work-too-long", "GPU work that lasts over an hour", _TIMES_WRONG)
+WORK_TOO_LONG: Final = _register(
+    "work-too-long", "GPU work that lasts over an hour", _TIMES_WRONG, changes_sums=True
+)
 WORK_AT_ZERO: Final = _register(
-    "work-at-zero", "GPU work at time 0, hours from all other work", _TIMES_WRONG
+    "work-at-zero", "GPU work at time 0, hours from all other work", _TIMES_WRONG, changes_sums=True
+)
+WORK_OVERRUNS: Final = _register(
+    "work-overruns",
+    "GPU work that ends after later work of its stream: cut where that begins",
+    "a stream does one thing after another, so the recorded end is wrong, and the time that is "
+    "left to such work is its upper bound; record again",
+    changes_sums=True,
 )
 WORK_BEFORE_LAUNCH: Final = _register(
     "work-before-launch",
@@ -262,7 +280,7 @@ def look_up(key: str) -> Problem:
     if found is None:
         return Problem(key, key)
     text = found.text.replace("{}", detail, 1)
-    return Problem(slug, text, found.advice, found.is_harmless)
+    return replace(found, text=text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from pyprof2.columns import combine_keys, groups_of, sum_at
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -55,7 +55,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "device": _I64, "stream": _I64, "kernel": TEXT, "kind": TEXT, "bytes": _I64,
             "copy_kind": TEXT, "grid": TEXT, "block": TEXT, "registers": _I64,
             "shared_bytes": _I64, "blocks_per_sm": _F64, "occupancy_pct": _F64,
-            "graph_node_id": _I64, "recorded_id": _I64,
+            "graph_node_id": _I64, "recorded_id": _I64, "context": _I64,
         }
     ),
     "launches": pa.schema(
@@ -225,16 +225,34 @@ class Spool:
         """Drop rows at these positions of a table whose file is closed."""
         keep = np.ones(self.counts[table], bool)
         keep[rows] = False
+
+        def kept(part: pa.Table, at: int) -> pa.Table:
+            return part.filter(pa.array(keep[at : at + part.num_rows]))
+
+        self._write_again(table, kept)
+        self.counts[table] -= len(rows)
+
+    def replace(self, table: str, columns: Mapping[str, Rows]) -> None:
+        """Replace whole columns of numbers of a table whose file is closed."""
+
+        def replaced(part: pa.Table, at: int) -> pa.Table:
+            for name, values in columns.items():
+                own = pa.array(values[at : at + part.num_rows])
+                part = part.set_column(part.column_names.index(name), name, own)
+            return part
+
+        self._write_again(table, replaced)
+
+    def _write_again(self, table: str, changed: Callable[[pa.Table, int], pa.Table]) -> None:
+        """Write a table anew, of which `changed` is given parts and where these begin."""
         path, at = self._folder / f"{table}.arrow", 0
-        kept = path.with_suffix(".kept")
-        with pa.ipc.new_file(kept, _code_schema(table)) as writer:
+        new = path.with_suffix(".new")
+        with pa.ipc.new_file(new, _code_schema(table)) as writer:
             for part in self.slices(table, RAW_SCHEMAS[table].names):
-                own = part.filter(pa.array(keep[at : at + part.num_rows]))
-                writer.write_table(own.combine_chunks())
+                writer.write_table(changed(part, at).combine_chunks())
                 at += part.num_rows
         close_files()
-        kept.replace(path)
-        self.counts[table] -= len(rows)
+        new.replace(path)
 
     def read(
         self, table: str, columns: Sequence[str] | None = None, rows: Rows | None = None

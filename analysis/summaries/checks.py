@@ -11,7 +11,7 @@ from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.problems import FRAMES_LOST, PROBLEMS, look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import TypeAlias
 
     from pyprof2.problems import Advice, Problem
@@ -75,13 +75,21 @@ _PARSE_AGAIN: Final = (
 
 def problem_lines(manifest: Mapping[str, Any]) -> list[str]:
     """Return a line for each kind of damage and loss that was met while parsing, with its count."""
+    return [*_left_out(manifest), *_counted(manifest, lambda problem: not problem.is_harmless)]
+
+
+def doubts(manifest: Mapping[str, Any]) -> list[str]:
+    """Return a line for each kind of damage that sums of time rest on, with its count."""
+    return _counted(manifest, lambda problem: problem.changes_sums)
+
+
+def _counted(manifest: Mapping[str, Any], is_wanted: Callable[[Problem], bool]) -> list[str]:
     counts: Counter[str] = Counter()
     for rank in manifest["ranks"]:
         for problem, count in _known(rank):
-            if not problem.is_harmless:
+            if is_wanted(problem):
                 counts[problem.text] += count
-    lines = [f"{text} ({count:,})" for text, count in sorted(counts.items())]
-    return [*_left_out(manifest), *lines]
+    return [f"{text} ({count:,})" for text, count in sorted(counts.items())]
 
 
 def _left_out(manifest: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pyprof2.analysis.summaries.checks import doubts
 from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.frames import shown_line
@@ -221,7 +222,7 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
         words = _without_gpu(run)
     else:
         words = f"{_whole(run)}: {', '.join(_shares(run))}"
-        unsure = "; ".join([*_not_recorded(run), *_disturbed(run, disturbed)])
+        unsure = "; ".join([*_doubts(run), *_not_recorded(run), *_disturbed(run, disturbed)])
         words += f"; {unsure}" if unsure else ""
     return clean(words)
 
@@ -368,6 +369,11 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
     rest = kernels - known - sum(reasons.values())
     reasons[advice.outside] = rest
     return max(reasons, key=reasons.__getitem__)
+
+
+def _doubts(run: Run) -> Iterator[str]:
+    """Name damage that the sums rest on."""
+    yield from (f"not as recorded: {line}" for line in doubts(run.manifest))
 
 
 def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
