@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 
 from pyprof2.columns import combine_keys, order_of
 from pyprof2.errors import TraceError
-from pyprof2.problems import WORK_AT_ZERO, WORK_OVERRUNS, WORK_REPEATED, WORK_TOO_LONG
+from pyprof2.problems import (
+    DEVICES_APART,
+    WORK_AT_ZERO,
+    WORK_OVERRUNS,
+    WORK_REPEATED,
+    WORK_TOO_LONG,
+)
 from pyprof2.recording import int_column
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -37,7 +45,8 @@ def examine_work(recording: Recording, path: Path) -> None:
     """Count GPU work that is odd among the problems of a recording, drop its repeats, cut its ends.
 
     Odd is what lasts over an hour, and what is at time 0 where all other work is over an hour away.
-    A repeat is equal to an earlier row in start, duration and `_TELLING`: a stream does one thing
+    Devices of several machines may have one number: then the labels before it are looked at. A
+    repeat is equal to an earlier row in start, duration and `_TELLING`: a stream does one thing
     at a time. So does what runs on while later work of its stream begins and ends have a wrong end:
     it is cut where that work begins.
 
@@ -53,6 +62,7 @@ def examine_work(recording: Recording, path: Path) -> None:
             "or split it"
         )
         raise TraceError(msg)
+    _separate_devices(recording)
     repeats = _repeats(spool)
     if len(repeats):
         spool.drop("activities", repeats)
@@ -68,6 +78,54 @@ def examine_work(recording: Recording, path: Path) -> None:
     ):
         if count:
             recording.problems[problem] += count
+
+
+def _separate_devices(recording: Recording) -> None:
+    """Give a device another number where the file writes several labels before its own."""
+    spool = recording.spool
+    labels = list(spool.texts["activities"]["process"])
+    if len(labels) < 2:
+        return
+    pairs = np.unique(np.stack(_columns(spool, ("device", "process"))), axis=1).T.tolist()
+    free, taken = max(number for number, _ in pairs) + 1, set[int]()
+    moved: dict[tuple[int, str], int] = {}
+    for number, code in pairs:
+        if number in taken and code >= 0:
+            moved[number, labels[code]] = free + len(moved)
+        taken.add(number)
+    if not moved:
+        return
+    recording.problems[DEVICES_APART] += len(moved)
+    for (number, _), new in moved.items():
+        # A file of several machines lists the devices of each.
+        same = [each for each in recording.devices if each["device"] == number]
+        if len(same) > 1:
+            recording.devices.remove(same[1])
+        recording.devices.extend(each | {"device": new} for each in same[-1:])
+    for table in ("activities", "stalls"):
+        _move_devices(
+            spool, table, "process", dict(enumerate(spool.texts[table]["process"])), moved
+        )
+    _move_devices(spool, "memory", "pid", recording.process_labels, moved)
+
+
+def _move_devices(
+    spool: Spool,
+    table: str,
+    key: str,
+    labels: Mapping[int, str],
+    moved: Mapping[tuple[int, str], int],
+) -> None:
+    """Give devices other numbers in a table, whose column `key` says the label of a row."""
+    raw = spool.raw(table, ("device", key))
+    device, which = (int_column(raw, name, -1) for name in raw.column_names)
+    new = device.copy()
+    for each in np.unique(which).tolist():
+        for (number, label), now in moved.items():
+            if labels.get(each) == label:
+                new[(which == each) & (device == number)] = now
+    if (new != device).any():
+        spool.replace(table, {"device": pa.array(new, mask=device == -1)})
 
 
 def _cut_overruns(recording: Recording, start: Rows, dur: Rows) -> None:

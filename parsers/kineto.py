@@ -130,6 +130,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         rank=rank,
         host=stream.member("host_name", str),
         pids=host_pids(builder.spool),
+        process_labels=builder.process_labels,
         signatures=builder.ops.signatures(),
         devices=_devices(stream, builder),
         trace={
@@ -239,7 +240,7 @@ class TableBuilder:
 
     Attributes:
         spool: the raw tables.
-        problems, skipped, annotated: as in `Recording`.
+        problems, skipped, annotated, process_labels: as in `Recording`.
         scanned: how many events there were, by the scanner that read them.
         span: the first start and the last end of what the program did.
         ranges, devices, ops: tables of several kinds of events, and what they say beside.
@@ -249,6 +250,7 @@ class TableBuilder:
         shared = TableContext(spool, problems)
         self.spool, self.problems = spool, problems
         self.annotated, self.span = shared.annotated, shared.span
+        self.process_labels = shared.process_labels
         self.skipped: Counter[str] = Counter()
         self.scanned: Counter[str] = Counter()
         self.ranges, self.devices = RangeTables(shared), DeviceTables(shared)

@@ -253,7 +253,20 @@ COMPILE_NOTES: Final = _register(
     "parse with the version of pyprof2 that recorded",
 )
 UNKNOWN_PROCESS: Final = _register(
-    "unknown-process", "GPU work of an unknown one of several processes: not linked"
+    "unknown-process",
+    "GPU work of an unknown one of several processes: not linked",
+    "launches of its id are in the file, and nothing says which process's: name the files of the "
+    "ranks, or their folder, not one that they were merged into",
+)
+DEVICES_APART: Final = _register(
+    "devices-apart",
+    "devices of one number in processes with labels of their own: counted apart, under new numbers",
+    "each rank's own file says which device it used: name those, or their folder",
+)
+DEVICE_SHARED: Final = _register(
+    "device-shared",
+    "devices of one number that several processes of the file use: taken for one",
+    "if they are of different machines, name the files of the ranks, or their folder",
 )
 NSIGHT_ERROR: Final = _register(
     "nsight-error", "Nsight Systems: {}", "see the diagnostics of the report in nsys-ui"

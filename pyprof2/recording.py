@@ -55,7 +55,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "device": _I64, "stream": _I64, "kernel": TEXT, "kind": TEXT, "bytes": _I64,
             "copy_kind": TEXT, "grid": TEXT, "block": TEXT, "registers": _I64,
             "shared_bytes": _I64, "blocks_per_sm": _F64, "occupancy_pct": _F64,
-            "graph_node_id": _I64, "recorded_id": _I64, "context": _I64,
+            "graph_node_id": _I64, "recorded_id": _I64, "context": _I64, "process": TEXT,
         }
     ),
     "launches": pa.schema(
@@ -111,7 +111,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "device": _I64,
             "stream": _I64, "kind": TEXT, "name": TEXT, "correlation_id": _I64,
             "waits_for_correlation_id": _I64,
-            "waits_for_stream": _I64,
+            "waits_for_stream": _I64, "process": TEXT,
         }
     ),
     "created_nodes": pa.schema(
@@ -122,12 +122,13 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     ),
 }  # fmt: skip
 """The raw tables. `activities.kind` is `kernel`, `memcpy`, `memset`, or `graph` for one execution
-of a whole graph whose kernels were not recorded; `ranges.kind` as in the canonical table; the text
-of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are what
-is launched, where the recorder says it of the call; `ranges.tid` is the thread that started the
-range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
-that began later, and `record_id` another one, which PyTorch gave it, and which our annotation may
-know. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
+of a whole graph whose kernels were not recorded; `process` is the label that the file writes before
+the number of a device, see `Recording.process_labels`; `ranges.kind` as in the canonical table; the
+text of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are
+what is launched, where the recorder says it of the call; `ranges.tid` is the thread that started
+the range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for
+an op that began later, and `record_id` another one, which PyTorch gave it, and which our annotation
+may know. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
 `sequence_nr`. `created_nodes` are the nodes of graphs, when each was made and of which other one it
 is a copy. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
@@ -232,12 +233,13 @@ class Spool:
         self._write_again(table, kept)
         self.counts[table] -= len(rows)
 
-    def replace(self, table: str, columns: Mapping[str, Rows]) -> None:
+    def replace(self, table: str, columns: Mapping[str, Rows | pa.Array]) -> None:
         """Replace whole columns of numbers of a table whose file is closed."""
 
         def replaced(part: pa.Table, at: int) -> pa.Table:
             for name, values in columns.items():
-                own = pa.array(values[at : at + part.num_rows])
+                own = values[at : at + part.num_rows]
+                own = own if isinstance(own, pa.Array) else pa.array(own)
                 part = part.set_column(part.column_names.index(name), name, own)
             return part
 
@@ -554,6 +556,7 @@ class Recording:
         rank: its rank as the file says it; None if it does not.
         host: the name of its machine, None if the file does not say it.
         pids: the ids of the host processes that called ops or launched work.
+        process_labels: what the file writes before the number of a process, by id: `[TP00]`.
         spool: the raw tables.
         signatures: by `signature_id`.
         devices: rows of the canonical table `devices`, without rank.
@@ -577,6 +580,7 @@ class Recording:
     rank: int | None = None
     host: str | None = None
     pids: frozenset[int] = frozenset()
+    process_labels: dict[int, str] = field(default_factory=dict)
     signatures: list[Signature] = field(default_factory=list)
     devices: list[dict[str, Any]] = field(default_factory=list)
     trace: dict[str, Any] = field(default_factory=dict)

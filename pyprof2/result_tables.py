@@ -47,6 +47,7 @@ SUMMARY: Final = Table(
         _count("op_count", "Op calls."),
         _time("op_time_ns", "Sum of the ops' self times."),
         _count("launched_count", "Kernels with a launch."),
+        _count("unsure_count", "Kernels that several processes may have launched: without one."),
         _count("linked_count", "Kernels with an op."),
         _count("other_threads_count", "Kernels without op, launched on threads without any op."),
         _time("linked_ns", "Time of the kernels with an op."),

@@ -28,6 +28,7 @@ else crosses between the stages, so a format's own words stop at its parser.
     `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
 12. what the lines of ops rest on: `source_evidence` of ops.
 13. what each node of compiled code does: `flops`, `bytes` and their like of `kernel_parts`.
+14. kernels of an unknown process: `unsure_count` of summaries.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 13
+SCHEMA_VERSION: Final = 14
 
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""

@@ -27,7 +27,7 @@ from pyprof2.analysis.hardware.kernel_names import (
     short_name,
 )
 from pyprof2.analysis.hardware.verdict import judge
-from pyprof2.analysis.linking.kernels import LINKS, Launches, LinkedActivities
+from pyprof2.analysis.linking.kernels import LINKS, UNSURE, Launches, LinkedActivities
 from pyprof2.analysis.linking.ops import DIRECTIONS
 from pyprof2.analysis.linking.pair import TIED
 from pyprof2.analysis.linking.ranges import link_steps
@@ -66,7 +66,7 @@ _NOTES: Final = [
     "layer and source of the node that ran before AccumulateGrad",
     "forward op found by number alone: C++ nodes share numbers with helper ops",
     "a whole graph in one row: its kernels were not recorded",
-    "several processes have a launch of its correlation id",
+    UNSURE,
     TIED,
 ]
 

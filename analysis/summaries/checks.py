@@ -144,8 +144,8 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
 def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
     kernels, linked = s["kernel_count"], s["linked_count"]
     yield from (
-        ("kernels without a launch in the recording", kernels - s["launched_count"], kernels,
-         advice_on.launches),
+        ("kernels without a launch in the recording",
+         kernels - s["launched_count"] - s["unsure_count"], kernels, advice_on.launches),
         ("kernels launched outside of any op",
          s["launched_count"] - linked
          - sum(s[f"{name}_count"] for name in ("other_threads", "graph", "fused")), kernels,

@@ -346,7 +346,8 @@ def _not_recorded(run: Run) -> Iterator[str]:
     advice, spent, found = run.how_to_record, run.spent, []
     if spent.cause in _CAUSES_NOT_RECORDED and spent.share(spent.idle_ns) >= LARGE:
         how = advice.sources if run.summary["op_count"] else advice.ops
-        how = advice.launches if spent.cause == "unknown" else how
+        if spent.cause == "unknown":
+            how = _ONE_PROCESS if run.summary["unsure_count"] else advice.launches
         found.append(("why it was idle", how))
     if (run.summary["linked_pct"] or 0) < 100 * _FEW and run.summary["kernel_count"]:
         found.append(("which ops ran", _for_links(run.summary, advice)))
@@ -355,13 +356,17 @@ def _not_recorded(run: Run) -> Iterator[str]:
         yield f"cannot tell {' or '.join(unknown)}; record again: {'; '.join(remedies)}"
 
 
+_ONE_PROCESS: Final = "the ranks into files of their own, or name these"
+
+
 def _for_links(summary: dict[str, Any], advice: Advice) -> str:
     """Return how to record the ops of kernels, by why most have none."""
     kernels = summary["kernel_count"]
     if not summary["op_count"]:
         return advice.ops
     reasons = {
-        advice.launches: kernels - summary["launched_count"],
+        advice.launches: kernels - summary["launched_count"] - summary["unsure_count"],
+        _ONE_PROCESS: summary["unsure_count"],
         "a few steps without CUDA graphs": summary["graph_count"],
         advice.other_threads: summary["other_threads_count"],
     }

@@ -276,6 +276,24 @@ def test_a_trace_of_2021_has_its_own_words(tmp_path: Path) -> None:
     assert found.signatures[0].text == "aten::relu([2,3] f32)"
 
 
+def test_a_text_is_an_id_of_its_own_whole(tmp_path: Path) -> None:
+    pids = [
+        "[TP00-DP00] 80",
+        "[TP00-DP01] 80",
+        "[TP00-DP00] 81",
+        "python 80",
+        "worker 80",
+        "python 80",
+    ]
+
+    found = recorded(tmp_path, [op("a", at, 1, pid=pid, tid=pid) for at, pid in enumerate(pids)])
+
+    for column in ("pid", "tid"):
+        ids = values(found, "ops", column)
+        assert ids[3] == ids[5] == 80
+        assert len(set(ids)) == 5
+
+
 @pytest.mark.parametrize(
     ("tid", "number"),
     [

@@ -160,16 +160,16 @@ def with_long(*longs: tuple[int, Time], count: int = 60) -> list[Time]:
         pytest.param(stream(*with_long((58, 10**7))), 1, 905, id="the last but one"),
         pytest.param(stream(*with_long((59, 10**6))), 0, 1_000_885, id="nothing after it"),
         pytest.param(
-            stream(*with_long()) + [kernel(1005, 900, 99, {"stream": 8})],
+            [*stream(*with_long()), kernel(1005, 900, 99, {"stream": 8})],
             0,
             None,
             id="another stream",
         ),
         pytest.param(
-            stream(*with_long()) + [kernel(1005, 900, 99, {"device": 1})], 0, None, id="another GPU"
+            [*stream(*with_long()), kernel(1005, 900, 99, {"device": 1})], 0, None, id="another GPU"
         ),
         pytest.param(
-            stream(*with_long(), of={"context": 1}) + [kernel(1005, 900, 99, {"context": 2})],
+            [*stream(*with_long(), of={"context": 1}), kernel(1005, 900, 99, {"context": 2})],
             0,
             None,
             id="another context",
