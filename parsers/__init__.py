@@ -39,11 +39,13 @@ def read_recordings(
         readable = ", and ".join(known.source for known in FORMATS)
         msg = f"{path}: not a trace; pyprof2 reads {readable}"
         raise TraceError(msg)
+    from pyprof2.parsers._odd_frames import examine_frames
     from pyprof2.parsers._odd_work import examine_work
 
     recordings = found.load_reader().read_recordings(path, folder, on_progress)
     for recording in recordings:
         examine_work(recording, path)
+        examine_frames(recording)
     return recordings
 
 

@@ -100,7 +100,10 @@ _WHOLE: Final[Mapping[str, Mapping[str, EventArgument]]] = {
         "modules": _text("Module Hierarchy"),
     },
     "annotation": {"dims": _DIMS, "types": _TYPES},
-    "python": {},
+    "python": {
+        "frame": _number("Python id"),
+        "caller": _number("Python parent id"),
+    },
     "launch": {
         "external_id": _EXTERNAL_ID,
         "correlation": _number("correlation"),

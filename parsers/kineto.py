@@ -28,7 +28,13 @@ from pyprof2.parsers._kineto_places import join_places, layers_of, read_places
 from pyprof2.parsers._kineto_ranges import RangeTables
 from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
 from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
-from pyprof2.parsers._labels import LayerPath, cpu_device, entry_of, machine_of
+from pyprof2.parsers._labels import (
+    LayerPath,
+    cpu_device,
+    entry_of,
+    machine_of,
+    may_be_step,
+)
 from pyprof2.parsers.compile_notes import read_notes
 from pyprof2.parsers.graph_annotations import find_annotations, read_annotations
 from pyprof2.problems import EXTERNAL_IDS, FRAMES_LOST, MARKER_RANK, NODE_NOTES, with_detail
@@ -302,6 +308,12 @@ class TableBuilder:
                 self.ranges.add_of_devices(events)
         self._places = places
         self._layer_names = self.ranges.finish(self.ops.span, layers_of(places))
+        self.ranges.steps.report(self.problems, self.skipped)
+        of_devices = [
+            may_be_step(name) for e in self._device_annotations for name in e.name.to_list()
+        ]
+        if self.spool.counts["launches"] and not self.ranges.steps.count and any(of_devices):
+            self.skipped[problems.GPU_STEPS] += sum(of_devices)
 
     def places(self) -> OpPlaces | None:
         """Return where ops were called, once the files of the spool are closed."""

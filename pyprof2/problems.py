@@ -192,6 +192,19 @@ EXTERNAL_IDS: Final = _register(
     "nothing is lost: ops are found by time; newer PyTorch writes better ids",
     is_harmless=True,
 )
+FRAMES_ENDLESS: Final = _register(
+    "frames-endless",
+    "Python frames whose return was not recorded: ended where what they called does",
+    "ops after that, up to the next frame of the caller, have no layer and no line; newer PyTorch "
+    "records these returns",
+)
+STEPS_EMPTY: Final = _register(
+    "steps-empty",
+    "steps in which no op begins and no GPU work is launched",
+    "means of steps count them: let each step end where the next one begins, prof.step() once in "
+    "each iteration",
+    is_harmless=True,
+)
 
 # Markers.
 MARKER_BROKEN: Final = _register("marker-broken", "a broken marker: dropped", _SAME_VERSION)
@@ -344,6 +357,18 @@ OTHER_PROCESSES: Final = _skip("other-processes", "rows of processes that used n
 TRACED_OPS: Final = _skip("traced-ops", "ops that torch.compile traced, and did not run")
 PLACES_LOST: Final = _skip(
     "places-lost", "ops that the annotation saw, and the profiler did not record"
+)
+OPEN_STEPS: Final = _skip(
+    "open-step",
+    "as a step, {}: it is open, as recording stopped in it, or nothing begins in it any more; no "
+    "count or mean of steps has it",
+    may_matter=True,
+)
+GPU_STEPS: Final = _skip(
+    "gpu-steps",
+    "steps that only the GPU's annotations name, beside launches that are recorded: record the "
+    "CPU's activities, too",
+    may_matter=True,
 )
 NO_PHASE: Final = _skip("no-phase", "events without a phase", may_matter=True)
 UNKNOWN_EVENT: Final = _skip("unknown-event", "events of an unknown kind: {}", may_matter=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import mmap
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -77,7 +78,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "ranges": pa.schema(
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "name": TEXT, "kind": TEXT,
-            "domain": TEXT, "signature_id": _I64,
+            "domain": TEXT, "signature_id": _I64, "frame_id": _I64, "frame_caller": _I64,
         }
     ),
     "memory": pa.schema(
@@ -124,7 +125,8 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 """The raw tables. `activities.kind` is `kernel`, `memcpy`, `memset`, or `graph` for one execution
 of a whole graph whose kernels were not recorded; `process` is the label that the file writes before
 the number of a device, see `Recording.process_labels`; `ranges.kind` as in the canonical table; the
-text of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are
+text of a `layer` or `source` is the whole layer or stack; `frame_id` is the id of a Python frame,
+and `frame_caller` that of the one that called it; `launches.kernel`, `grid` and `block` are
 what is launched, where the recorder says it of the call; `ranges.tid` is the thread that started
 the range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for
 an op that began later, and `record_id` another one, which PyTorch gave it, and which our annotation
@@ -216,11 +218,15 @@ class Spool:
 
     def finish(self) -> None:
         """Close the files; nothing can be appended after it, and it can go to another process."""
-        for table in list(self._waiting):
+        for table in {*self._waiting, *self._writers}:
+            self.close(table)
+
+    def close(self, table: str) -> None:
+        """Close the file of a table to which nothing is appended any more, so that it is read."""
+        if table in self._waiting:
             self._write(table)
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+        if table in self._writers:
+            self._writers.pop(table).close()
 
     def drop(self, table: str, rows: Rows) -> None:
         """Drop rows at these positions of a table whose file is closed."""
@@ -548,6 +554,15 @@ class CompileEvent(NamedTuple):
     reason: str
 
 
+class LostTime(NamedTuple):
+    """When it is not known what a thread ran: a frame whose return is lost may have ended."""
+
+    pid: int
+    tid: int
+    start_ns: int
+    end_ns: int
+
+
 @dataclass
 class Recording:
     """One process's raw tables and what its file says of itself.
@@ -574,6 +589,7 @@ class Recording:
         places: where ops were called; None: nothing but the tables says it.
         compiled: the graphs that the program compiled, as far as they were noted.
         compile_events: why they are not fewer.
+        lost_times: when it is not known which Python frames ran.
     """
 
     spool: Spool
@@ -596,12 +612,36 @@ class Recording:
     places: OpPlaces | None = None
     compiled: list[CompiledGraph] = field(default_factory=list)
     compile_events: list[CompileEvent] = field(default_factory=list)
+    lost_times: list[LostTime] = field(default_factory=list)
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None
     ) -> pa.Table:
         """Return a raw table, or its rows at these positions; see `RAW_SCHEMAS`."""
         return self.spool.read(table, None if columns is None else list(columns), rows)
+
+
+_STEP_NUMBER: Final = re.compile(r"(?<!\d)\d{1,18}(?!\d)")
+
+
+def step_number(name: str) -> int | None:
+    """Return the number of a step by the text of its range: the first number in it."""
+    match = _STEP_NUMBER.search(name)
+    return int(match[0]) if match else None
+
+
+_EPOCH: Final = re.compile(r"step#\d+ \(epoch (\d{1,18}): .*\)")
+
+
+def renumbered_step(number: int, epoch: int, name: str) -> str:
+    """Return the text of a step's range whose number has come before: it is numbered on."""
+    return f"step#{number} (epoch {epoch}: {name})"
+
+
+def step_epoch(name: str) -> int | None:
+    """Return what `renumbered_step` says of a step; None: it has its own number."""
+    match = _EPOCH.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def host_pids(spool: Spool) -> frozenset[int]:

@@ -117,6 +117,11 @@ STEPS: Final = Table(
         whole(
             "step", "Number of the step; it may come again in another recording.", nullable=False
         ),
+        whole(
+            "epoch",
+            "How often the recorded numbers of steps have begun again, after which they are "
+            "numbered on; null: never.",
+        ),
         _time("host_start_ns", "Start on the host."),
         _time("host_dur_ns", "Duration on the host."),
         _time("start_ns", "Start of the window."),

@@ -28,7 +28,8 @@ else crosses between the stages, so a format's own words stop at its parser.
     `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
 12. what the lines of ops rest on: `source_evidence` of ops.
 13. what each node of compiled code does: `flops`, `bytes` and their like of `kernel_parts`.
-14. kernels of an unknown process: `unsure_count` of summaries.
+14. kernels of an unknown process: `unsure_count` of summaries; steps whose numbers begin again:
+    `epoch` of steps.
 """
 
 from __future__ import annotations
@@ -535,11 +536,12 @@ RANGES: Final = Table(
         ),
         text(
             "kind",
-            "`step`, `annotation`, `layer`, `source`, `module`, `python`, `internal` work of "
-            "PyTorch's, `energy`, a reading of counters, `collective`, what our annotation says of "
-            "one, `marker` of PyProf's, or, where no launch is recorded, `device annotation`: "
-            "when a stream worked for an annotation; process and thread are device and stream, "
-            "and what its ranges have in common is the domain.",
+            "`step`, `open step`, one in which recording stopped or nothing begins, `annotation`, "
+            "`layer`, `source`, `module`, `python`, `internal` work of PyTorch's, `energy`, a "
+            "reading of counters, `collective`, what our annotation says of one, `marker` of "
+            "PyProf's, or, where no launch is recorded, `device annotation`: when a stream worked "
+            "for an annotation; process and thread are device and stream, and what its ranges have "
+            "in common is the domain.",
         ),
         text("domain", "NVTX domain; null for the default one, or without domains."),
         whole(

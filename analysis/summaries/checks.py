@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import problems
 from pyprof2.analysis.summaries.findings import Finding
-from pyprof2.problems import FRAMES_LOST, PROBLEMS, look_up
+from pyprof2.problems import FRAMES_LOST, OPEN_STEPS, PROBLEMS, SEPARATOR, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +52,7 @@ def find_lacks(
     if summary["ops_with_shapes_count"]:
         text = "other ops have shapes: what these work on is not recorded by any option"
         advice = replace(advice, shapes=text)
-    if min(summary["steps"], default=0) > 0:
+    if min(summary["steps"], default=0) > 0 and summary["launched_count"]:
         text = "they were launched before the recording began: later steps are whole"
         advice = replace(advice, launches=text)
     if any(FRAMES_LOST in rank["problems"] for rank in manifest["ranks"]):
@@ -90,6 +90,12 @@ def _counted(manifest: Mapping[str, Any], is_wanted: Callable[[Problem], bool]) 
             if is_wanted(problem):
                 counts[problem.text] += count
     return [f"{text} ({count:,})" for text, count in sorted(counts.items())]
+
+
+def open_steps(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the names of ranges that are called like steps, and are open."""
+    keys = dict.fromkeys(key for rank in manifest["ranks"] for key in rank["skipped"])
+    return [key.partition(SEPARATOR)[2] for key in keys if key.startswith(OPEN_STEPS)]
 
 
 def _left_out(manifest: Mapping[str, Any]) -> list[str]:
@@ -133,7 +139,7 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
          advice_on.layers),
         ("no source lines", int(ops and not s["ops_with_source_count"] + s["source_count"]), None,
          advice_on.sources),
-        ("no steps", int(ops and not s["steps"]), None, advice_on.steps),
+        ("no steps", int((ops or kernels) and not s["steps"]), None, advice_on.steps),
     )  # fmt: skip
     for finding, count, whole, advice in missing:
         if count:

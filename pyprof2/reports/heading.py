@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyprof2.analysis.summaries.checks import doubts
+from pyprof2.analysis.summaries.checks import doubts, open_steps
 from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.frames import shown_line
@@ -48,6 +48,7 @@ def heading(run: Run, width: int) -> list[str]:
     elif run.first_ids:
         items.append(("span", f"{step_numbers(spans)}, of several: --span N or all"))
     items.append(("step" if len(steps) == 1 else "steps", step_numbers(steps) or "none"))
+    items.append(("open", ", ".join(open_steps(run.manifest))))
     if summary["no_gpu"]:
         items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))
         calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
