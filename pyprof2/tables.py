@@ -29,7 +29,7 @@ else crosses between the stages, so a format's own words stop at its parser.
 12. what the lines of ops rest on: `source_evidence` of ops.
 13. what each node of compiled code does: `flops`, `bytes` and their like of `kernel_parts`.
 14. kernels of an unknown process: `unsure_count` of summaries; steps whose numbers begin again:
-    `epoch` of steps.
+    `epoch` of steps; `device` of sums.
 """
 
 from __future__ import annotations

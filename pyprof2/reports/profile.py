@@ -24,6 +24,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     SHARE,
     SUMMARY_COLUMNS,
     UNSTORED,
+    with_devices,
 )
 from pyprof2.analysis.time.step_times import timed_steps
 from pyprof2.frames import shown_line
@@ -70,7 +71,8 @@ class Profile:
         if query.axes == KERNEL:
             return self.run.sums((), **query.selection)
         finer = FINER_AXES if query.axes == ("source",) else ()
-        keys = [AXES[axis] for axis in (*(query.axes or GUESSED), *finer)]
+        axes = with_devices(query.axes, self.run.summary["gpu_count"])
+        keys = [AXES[axis] for axis in (*(axes or GUESSED), *finer)]
         return self.run.sums(keys, means=query.means, **query.selection)
 
     @property
@@ -118,7 +120,7 @@ class Profile:
     def _write_sums(self) -> None:
         """Write a row for each key along the axes, or along the one that says most."""
         run, query = self.run, self.query
-        axes = query.axes
+        axes = with_devices(query.axes, run.summary["gpu_count"])
         if not axes:
             # The first axis that has a key for most of the time: ops, ranges, else kernel names.
             *first, last = GUESSED
@@ -140,6 +142,7 @@ class Profile:
         remarks = [
             *(() if query.axes else overview_notes(run, axes[0], self.known_share)),
             *missed_note(sums, axes),
+            *self._stream_note(axes),
             *of_steps,
             *none_note(run, sums, axes, self.known_share),
             *one_line_note(run, sums, axes, self.sums.has_several),
@@ -151,6 +154,17 @@ class Profile:
         }
         flags = ordered["roofline_flag"].cells
         _write_lines(run, query, Content.of(table, query, total, flags, remarks))
+
+    def _stream_note(self, axes: Sequence[str]) -> Iterator[str]:
+        """Say of which devices streams are that were chosen by their numbers."""
+        streams = self.query.selection.get("stream")
+        if not streams or "device" in axes or self.run.summary["gpu_count"] < 2:
+            return
+        sums = self.run.sums(("device",), **self.query.selection)
+        devices = sums.summarize(("device",))["device"].to_pylist()
+        if len(devices) > 1:
+            own = ", ".join(str(each) for each in sorted(d for d in devices if d is not None))
+            yield f"streams of these numbers are of devices {own}: --device N or --by device,stream"
 
     def _summed(self, axes: Sequence[str]) -> Listed:
         query = self.query
@@ -292,7 +306,7 @@ def _is_text(name: str) -> bool:
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10
 
-NOT_PROPOSED: Final = ("rank", "stream", *UNSTORED)
+NOT_PROPOSED: Final = ("rank", "device", "stream", *UNSTORED)
 """The axes that no note proposes."""
 
 
