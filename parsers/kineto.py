@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2 import is_pure, problems
 from pyprof2.errors import TraceError
 from pyprof2.markers import COMPILED_KEY
-from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
+from pyprof2.parsers._columns import Meaning
+from pyprof2.parsers._json import (
+    AROUND_BYTES_MAX,
+    JsonStream,
+    inflate,
+    open_trace,
+)
 from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
 from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
 from pyprof2.parsers._kineto_ops import OpTable
@@ -37,7 +43,14 @@ from pyprof2.parsers._labels import (
 )
 from pyprof2.parsers.compile_notes import read_notes
 from pyprof2.parsers.graph_annotations import find_annotations, read_annotations
-from pyprof2.problems import EXTERNAL_IDS, FRAMES_LOST, MARKER_RANK, NODE_NOTES, with_detail
+from pyprof2.problems import (
+    BARE_BACKSLASHES,
+    EXTERNAL_IDS,
+    FRAMES_LOST,
+    MARKER_RANK,
+    NODE_NOTES,
+    with_detail,
+)
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
 
 if TYPE_CHECKING:
@@ -61,9 +74,15 @@ _WORK: Final = re.compile(
 )
 _WORK_BYTES: Final = 80
 """No less than any text that the pattern finds."""
+_TORN: Final = re.compile(r"[\b\f\n\r\t]")
+"""What the name of a Python frame never has, unless a backslash of its path was an escape."""
 _RANK_END: Final = 10**9
 _HOST_IN_NAME: Final = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")
 """How `tensorboard_trace_handler` names its files: machine and process, then the time."""
+
+
+class _BareBackslashError(Exception):
+    """A string has a backslash that escapes nothing: read again, as none in the file does."""
 
 
 def holds_work(path: Path) -> bool:
@@ -92,17 +111,31 @@ def read_recordings(
     Raises:
         TraceError: the file cannot be read, is not JSON, or has no list of events.
     """
-    stream = JsonStream(path, "traceEvents", on_progress)
+    try:
+        return [_read(JsonStream(path, "traceEvents", on_progress), folder, scanner)]
+    except _BareBackslashError:
+        again = folder / "again"
+        again.mkdir()
+        stream = JsonStream(path, "traceEvents", on_progress, is_bare=True)
+        stream.problems[BARE_BACKSLASHES] += 1
+        return [_read(stream, again, scanner)]
+
+
+def _read(stream: JsonStream, folder: Path, scanner: str | None) -> Recording:
+    """Return the recording in a stream; see `read_recordings`."""
     default = "compiled" if "compiled" in SCANNERS and not is_pure() else "python"
     scan = SCANNERS[scanner or default](stream).scan
-    builder = TableBuilder(Spool(folder), stream.problems)
+    builder = TableBuilder(Spool(folder), stream.problems, is_bare=stream.is_bare)
     try:
         for text in stream.chunks():
-            builder.add(scan(text))
+            found = scan(text)
+            if stream.has_bare_backslash and not stream.is_bare:
+                raise _BareBackslashError
+            builder.add(found)
         builder.finish(read_places(stream))
     finally:
         builder.spool.finish()
-    return [_recording(stream, builder)]
+    return _recording(stream, builder)
 
 
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
@@ -252,7 +285,7 @@ class TableBuilder:
         ranges, devices, ops: tables of several kinds of events, and what they say beside.
     """
 
-    def __init__(self, spool: Spool, problems: Counter[str]) -> None:
+    def __init__(self, spool: Spool, problems: Counter[str], *, is_bare: bool) -> None:
         shared = TableContext(spool, problems)
         self.spool, self.problems = spool, problems
         self.annotated, self.span = shared.annotated, shared.span
@@ -274,13 +307,22 @@ class TableBuilder:
             "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
         }  # fmt: skip
         self._pairs = PairedEvents(shared)
+        self._may_be_bare = not is_bare
+        self._is_torn = Meaning(lambda name: bool(_TORN.search(name)))
         self._places: PlacesById | None = None
         self._layer_names: Mapping[LayerPath, str] = {}
 
     def add(self, scan: Scan) -> None:
-        """Append what was scanned of a chunk of the file."""
+        """Append what was scanned of a chunk of the file.
+
+        Raises:
+            _BareBackslashError: backslashes in paths were taken for escapes.
+        """
         self.scanned[scan.scanner] += scan.count
         for events in scan.groups:
+            may_be_torn = self._may_be_bare and events.group == "python"
+            if may_be_torn and self._is_torn.flags(events.name).any():
+                raise _BareBackslashError
             if events.group == END or events.group.startswith(BEGIN):
                 self._pairs.add(events)
             else:

@@ -142,6 +142,12 @@ COMMA_REPAIRED: Final = _register(
     "comma-repaired", "a comma too many or too few between events: repaired"
 )
 EVENT_REPAIRED: Final = _register("event-repaired", "an event that is not valid JSON: repaired")
+BARE_BACKSLASHES: Final = _register(
+    "bare-backslashes",
+    "backslashes that escape nothing, as in paths of Windows: none in the file is an escape",
+    "nothing is lost: newer PyTorch escapes them",
+    is_harmless=True,
+)
 NO_EVENT: Final = _register("no-event", "an event that is no event: dropped")
 WRONG_TYPE: Final = _register("wrong-type", "a field of an event of the wrong type: left out")
 NOT_UTF8: Final = _register("not-utf8", "text that is not UTF-8: repaired")

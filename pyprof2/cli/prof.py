@@ -54,10 +54,11 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
         help="sum along: name (or kernel_name; column kernel), op, signature, layer, range, "
-        "source, library, stack, direction, step, device, stream, rank, category, span, tensor_core, grid, "
-        "block, registers, shared_bytes; or kernel: a row for each, in order; or, of an inference "
-        "server, phase (prefill, decode, …), kind (of layer) or both. By default a table sums "
-        "along what says most, and the other formats have a row for each kernel",
+        "source, library, stack, direction, step, device, stream, rank, category, span, "
+        "tensor_core, grid, block, registers, shared_bytes; or kernel: a row for each, in order; "
+        "or, of an inference server, phase (prefill, decode, …), kind (of layer) or both. By "
+        "default a table sums along what says most, and the other formats have a row for each "
+        "kernel",
     )
     group.add_argument(
         "-c",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pyprof2.analysis.axes import in_words
 from pyprof2.analysis.summaries.checks import doubts, open_steps
 from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.analysis.summaries.totals import total_utilization
@@ -408,7 +409,11 @@ def _without_gpu(run: Run) -> str:
     lead = f"{_time(steps['wall_ns'].astype('float64').mean())} per step; " if len(steps) else ""
     times = run.time_by("op") if time else {}
     first = max(times, key=times.__getitem__, default=None)
-    most = f", most in {first} ({_pct(times[first] / max(1, time))})" if first is not None else ""
+    most = (
+        f", most in {in_words(first)} ({_pct(times[first] / max(1, time))})"
+        if first is not None
+        else ""
+    )
     return f"{lead}no GPU: {calls:,} op calls take {format_time(time)} in all{most}"
 
 
