@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from pyprof2 import problems
+from pyprof2.parsers._nsight_rows import ID_MASK, PID_SHIFT
 from pyprof2.problems import NSIGHT_ERROR, with_detail
 
 if TYPE_CHECKING:
@@ -29,14 +30,21 @@ _ERROR: Final = 3
 _DIAGNOSTIC_CHARS: Final = 160
 _DIAGNOSTICS_AT_MOST: Final = 20
 _GPU_COLUMNS: Final = (
-    "id", "name", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice",
+    "vmId", "id", "name", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice",
     "computeMajor", "computeMinor",
 )  # fmt: skip
 
 
-def read_devices(database: Database, pid: int | None) -> list[dict[str, Any]]:
-    """Return the devices that the file describes, by the ordinals that the process gives them."""
-    gpus = [_Gpu(row) for row in _read(database, _GPUS, _GPU_COLUMNS)]
+def read_devices(database: Database, process: int | None) -> list[dict[str, Any]]:
+    """Return the devices that the file describes, by the ordinals that the process gives them.
+
+    `process` is its id below that of its machine; of several machines it is the devices of its own.
+    """
+    pid = None if process is None else process & ID_MASK
+    rows = _read(database, _GPUS, _GPU_COLUMNS)
+    machine = None if process is None else process - (process & ID_MASK)
+    own = [row for row in rows if _machine(row) == machine]
+    gpus = [_Gpu(row) for row in own or rows]
     by_id = {gpu.number("id"): gpu for gpu in gpus}
     found: dict[int, _Gpu] = {
         row["cudaId"]: by_id[row["gpuId"]]
@@ -53,6 +61,11 @@ def read_devices(database: Database, pid: int | None) -> list[dict[str, Any]]:
         pairs = zip(ordinals, by_id.values(), strict=True)
         found = {ordinal: gpu for ordinal, gpu in pairs if ordinal is not None}
     return [_device(ordinal, gpu) for ordinal, gpu in sorted(found.items())]
+
+
+def _machine(row: dict[str, Any]) -> int | None:
+    vm = row.get("vmId")
+    return vm >> PID_SHIFT if isinstance(vm, int) else None
 
 
 def with_undescribed(

@@ -590,6 +590,7 @@ class Recording:
         compiled: the graphs that the program compiled, as far as they were noted.
         compile_events: why they are not fewer.
         lost_times: when it is not known which Python frames ran.
+        autograd_threads: process and thread id of those whose name says that they run autograd.
     """
 
     spool: Spool
@@ -613,6 +614,7 @@ class Recording:
     compiled: list[CompiledGraph] = field(default_factory=list)
     compile_events: list[CompileEvent] = field(default_factory=list)
     lost_times: list[LostTime] = field(default_factory=list)
+    autograd_threads: frozenset[tuple[int, int]] = frozenset()
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None
