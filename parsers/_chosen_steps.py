@@ -116,7 +116,7 @@ def _by_thread(
 
 
 class _Begun(NamedTuple):
-    """How many ops and pieces of GPU work are begun in a range: on its thread, and on any."""
+    """How many ops and calls begin in a range on its thread, and how many run in it on any."""
 
     on_thread: int
     of_process: int
@@ -133,13 +133,17 @@ def _begun(
         for thread, rows in threads.items()
     }
     counts = {thread: np.zeros((2, len(rows)), np.int64) for thread, rows in threads.items()}
-    for start, pid, tid in _beginnings(spool) if threads else ():
+    for start, stop, pid, tid in _beginnings(spool) if threads else ():
         for thread, (begin, end) in bounds.items():
             ids = [_NO_ID if each is None else each for each in thread]
             place = np.searchsorted(begin, start, "right") - 1
             own = (pid == ids[0]) & (place >= 0) & (start < end[place])
-            for row, chosen in enumerate((own & (tid == ids[1]), own)):
-                counts[thread][row] += np.bincount(place[chosen], minlength=len(begin))
+            # What runs on into a step is in it, too.
+            reached = np.searchsorted(begin, stop, "left") - 1
+            reaches = (pid == ids[0]) & (reached > place)
+            counts[thread][0] += np.bincount(place[own & (tid == ids[1])], minlength=len(begin))
+            counts[thread][1] += np.bincount(place[own], minlength=len(begin))
+            counts[thread][1] += np.bincount(reached[reaches], minlength=len(begin))
     return {
         at: _Begun(*pair)
         for thread, rows in threads.items()
@@ -147,18 +151,18 @@ def _begun(
     }
 
 
-def _beginnings(spool: Spool) -> Iterable[tuple[Rows, Rows, Rows]]:
-    """Yield start, process and thread of ops and of calls that start work."""
+def _beginnings(spool: Spool) -> Iterable[tuple[Rows, Rows, Rows, Rows]]:
+    """Yield start, end, process and thread of ops and of calls that start work."""
     starts = [bool(_STARTS_WORK.search(name)) for name in spool.texts["launches"]["name"]]
     for table in ("ops", "launches"):
         spool.close(table)
-        names = ("start_ns", "pid", "tid", *(("name",) if table == "launches" else ()))
+        names = ("start_ns", "dur_ns", "pid", "tid", *(("name",) if table == "launches" else ()))
         for rows in spool.slices(table, names):
-            start, pid, tid = (int_column(rows, name, _NO_ID) for name in names[:3])
+            start, dur, pid, tid = (int_column(rows, name, _NO_ID) for name in names[:4])
             if table == "launches":
                 kept = np.array([*starts, False])[int_column(rows, "name", -1)]
-                start, pid, tid = start[kept], pid[kept], tid[kept]
-            yield start, pid, tid
+                start, dur, pid, tid = start[kept], dur[kept], pid[kept], tid[kept]
+            yield start, start + dur, pid, tid
 
 
 def _of_process(
