@@ -8,6 +8,7 @@ equal.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -85,6 +86,20 @@ END: Final = "end"
 UNKNOWN: Final = "unknown"
 """The group of beginnings that no table has a place for; their ends belong to them."""
 
+FOREIGN: Final = "foreign "
+"""The prefix of the name of a group of events that may be work of a device that is not read."""
+FOREIGN_KINDS: Final = ("hpu", "npu", "device", "")
+"""Their kinds: words in their categories; the last one is of those without a category."""
+_DEVICES: Final = frozenset({
+    "ascend", "device", "gcu", "ipu", "mlu", "musa", "neuron", "tpu", "xla",
+})  # fmt: skip
+"""Other words in such categories."""
+_FOREIGN: Final = {
+    "task": _text("Task Type", "task type"),
+    "stream": EventArgument("id", ("Stream Id", "stream id", "stream")),
+    "device": EventArgument("id", ("Device Id", "device id", "device")),
+}
+
 _DIMS: Final = _json("Input Dims", "Input dims")
 _TYPES: Final = _json("Input type")
 
@@ -133,6 +148,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, EventArgument]]] = {
         "reserved": _number("Total Reserved"),
     },
     "flow": {},
+    **{FOREIGN + kind: _FOREIGN for kind in FOREIGN_KINDS},
     "device annotation": {"external_id": _EXTERNAL_ID},
     "counter": _SERIES,
     "counted range": _SERIES,
@@ -283,7 +299,7 @@ def group_of(phase: str, category: str) -> str | None:
         category = category.lower()
         if category.endswith(("_runtime", "_driver")):
             return "launch"
-        return _CATEGORIES.get(category)
+        return _CATEGORIES.get(category) or _foreign_group(category)
     if phase == "i" and category in ("", "cpu_instant_event"):
         return "memory"
     if phase == "C":
@@ -292,6 +308,13 @@ def group_of(phase: str, category: str) -> str | None:
         whole = group_of("X", category) or UNKNOWN
         return END if phase == "E" else BEGIN + (whole if whole in _WHOLE else UNKNOWN)
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
+
+
+def _foreign_group(category: str) -> str | None:
+    """Return the group of events that may be work of a device that is not read."""
+    words = set(re.split(r"[^a-z]+", category)) if category else {""}
+    words |= {"device"} if words & _DEVICES else set()
+    return next((FOREIGN + kind for kind in FOREIGN_KINDS if kind in words), None)
 
 
 def finished(stream: JsonStream, found: Scan) -> Scan:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import is_pure, problems
@@ -26,7 +26,7 @@ from pyprof2.parsers._json import (
     inflate,
     open_trace,
 )
-from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
+from pyprof2.parsers._kineto_columns import BEGIN, END, FOREIGN, FOREIGN_KINDS, UNKNOWN
 from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
 from pyprof2.parsers._kineto_ops import OpTable
 from pyprof2.parsers._kineto_pairs import PairedEvents
@@ -52,6 +52,7 @@ from pyprof2.problems import (
     with_detail,
 )
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
+from pyprof2.units import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -306,6 +307,8 @@ class TableBuilder:
             "device annotation": self._device_annotations.append,
             "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
         }  # fmt: skip
+        self._append |= {FOREIGN + kind: self._add_foreign for kind in FOREIGN_KINDS}
+        self._foreign: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         self._pairs = PairedEvents(shared)
         self._may_be_bare = not is_bare
         self._is_torn = Meaning(lambda name: bool(_TORN.search(name)))
@@ -331,6 +334,19 @@ class TableBuilder:
             key = _skipped(phase, category)
             self.skipped[key] += count
 
+    def _add_foreign(self, events: EventColumns) -> None:
+        """Count events, and the time of those that are work of a device."""
+        args, word = events.args, events.group.removeprefix(FOREIGN)
+        of_device = args["device"].known | args["stream"].known | (args["task"].codes >= 0)
+        if (others := int((~of_device).sum())) > 0:
+            key = _skipped("X", word)
+            self.skipped[key] += others
+        events = events.where(of_device)
+        tasks = [word or task or "without a name" for task in events.args["task"].to_list()]
+        for kind, dur in zip(tasks, events.dur_ns.tolist(), strict=True):
+            self._foreign[kind][0] += 1
+            self._foreign[kind][1] += dur
+
     def finish(self, places: PlacesById | None = None) -> None:
         """Append what could not be before the end of the recording was known.
 
@@ -348,6 +364,9 @@ class TableBuilder:
                 self.skipped[problems.GPU_ANNOTATIONS] += len(events)
             else:
                 self.ranges.add_of_devices(events)
+        for kind, (count, time_ns) in self._foreign.items():
+            detail = f"{kind}, {format_time(time_ns)}"
+            self.problems[with_detail(problems.FOREIGN_WORK, detail)] += count
         self._places = places
         self._layer_names = self.ranges.finish(self.ops.span, layers_of(places))
         self.ranges.steps.report(self.problems, self.skipped)

@@ -181,6 +181,12 @@ WORK_OVERRUNS: Final = _register(
     "left to such work is its upper bound; record again",
     changes_sums=True,
 )
+FOREIGN_WORK: Final = _register(
+    "foreign-work",
+    "work of a device that pyprof2 does not read: {}",
+    "it reads that of NVIDIA, AMD and Intel GPUs and of MTIA; of others it shows what the host did",
+    changes_sums=True,
+)
 WORK_BEFORE_LAUNCH: Final = _register(
     "work-before-launch",
     "GPU work that begins before its launch",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import problems
 from pyprof2.analysis.summaries.findings import Finding
-from pyprof2.problems import FRAMES_LOST, OPEN_STEPS, PROBLEMS, SEPARATOR, look_up
+from pyprof2.problems import FOREIGN_WORK, FRAMES_LOST, OPEN_STEPS, PROBLEMS, SEPARATOR, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +28,7 @@ _NOTE_GRAPHS: Final = (
     "record with pyprof2 capture, or call pyprof2.init() before the program compiles; of a "
     "recording made otherwise: pyprof2 parse --torch-trace"
 )
+_NO_GPU: Final = "no GPU activity: op calls are profiled by their time on the CPU"
 _GRAPHS_SHOWN: Final = 5
 """So many graphs that nothing explains are named, those with the most kernels."""
 _FOUND: Final = {
@@ -58,7 +59,10 @@ def find_lacks(
     if any(FRAMES_LOST in rank["problems"] for rank in manifest["ranks"]):
         text = PROBLEMS[FRAMES_LOST].advice
         advice = replace(advice, layers=text, sources=text)
-    yield from _lacks(summary, advice)
+    lacks = _lacks(summary, advice)
+    if has_foreign_work(manifest):
+        lacks = (lack for lack in lacks if lack.finding != _NO_GPU)
+    yield from lacks
     yield from _graphs(manifest)
     yield from _compiled(manifest)
     for rank in manifest["ranks"]:
@@ -90,6 +94,12 @@ def _counted(manifest: Mapping[str, Any], is_wanted: Callable[[Problem], bool]) 
             if is_wanted(problem):
                 counts[problem.text] += count
     return [f"{text} ({count:,})" for text, count in sorted(counts.items())]
+
+
+def has_foreign_work(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a device worked whose work is not read."""
+    keys = (key for rank in manifest["ranks"] for key in rank["problems"])
+    return any(key.startswith(FOREIGN_WORK) for key in keys)
 
 
 def open_steps(manifest: Mapping[str, Any]) -> list[str]:
@@ -124,7 +134,7 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
     linked = s["linked_count"]
     nothing = not (kernels or ops or s["copy_count"])
     missing: tuple[_Lack, ...] = (
-        ("no GPU activity: op calls are profiled by their time on the CPU",
+        (_NO_GPU,
          int(s["no_gpu"] and ops > 0), None, advice_on.gpu),
         ("nothing was recorded", int(nothing), None,
          "let the profiler run while the program works"),

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.axes import in_words
-from pyprof2.analysis.summaries.checks import doubts, open_steps
+from pyprof2.analysis.summaries.checks import doubts, has_foreign_work, open_steps
 from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.frames import shown_line
@@ -51,7 +51,8 @@ def heading(run: Run, width: int) -> list[str]:
     items.append(("step" if len(steps) == 1 else "steps", step_numbers(steps) or "none"))
     items.append(("open", ", ".join(open_steps(run.manifest))))
     if summary["no_gpu"]:
-        items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))
+        host = "not read; its host" if has_foreign_work(run.manifest) else "CPU"
+        items.insert(0, ("device", ", ".join([host, *summary["devices"]])))
         calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
         items.append(("op calls", f"{calls:,} in {format_time(time)}"))
     else:
@@ -380,7 +381,7 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
 
 def _doubts(run: Run) -> Iterator[str]:
     """Name damage that the sums rest on."""
-    yield from (f"not as recorded: {line}" for line in doubts(run.manifest))
+    yield from doubts(run.manifest)
 
 
 def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
@@ -414,7 +415,9 @@ def _without_gpu(run: Run) -> str:
         if first is not None
         else ""
     )
-    return f"{lead}no GPU: {calls:,} op calls take {format_time(time)} in all{most}"
+    gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
+    words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{most}"
+    return "; ".join([words, *_doubts(run)])
 
 
 def _pct(share: float) -> str:

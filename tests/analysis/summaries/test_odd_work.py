@@ -230,7 +230,7 @@ def test_every_screen_of_cut_work_says_so(
 
     for command in ("prof", "advise"):
         assert main([command, str(file)]) == 0
-        assert f"not as recorded: {OVER} (1)" in " ".join(capsys.readouterr().out.split())
+        assert f"; {OVER} (1)" in " ".join(capsys.readouterr().out.split())
 
 
 H100 = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0}]
