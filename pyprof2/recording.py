@@ -704,7 +704,7 @@ class Snapshot:
         events: in the order of recording: `device`, `action` (text), `address`, `bytes`,
             `time_ns`, `device_free_bytes`, `stack` (place in `stacks`), `note`; null: not known.
         segments: `device`, `address`, `total_bytes`, `allocated_bytes`, `active_bytes`,
-            `expandable`.
+            `expandable`, and `private`: whether it is of a pool of its own, as that of a graph.
         blocks: `segment` (its place), `address`, `bytes`, `requested_bytes`, `state`, `stack`.
         stacks: each distinct one once.
         settings: of the allocator, as far as they are recorded.
