@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers.formats import ENDINGS, FORMATS, find_format, other_file
+from pyprof2.parsers.formats import ENDINGS, FORMATS, NSYS_SQLITE, find_format, other_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +71,10 @@ def _head(path: Path) -> bytes:
         raise TraceError(msg) from error
 
 
+def _names_in(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()]
+
+
 def find_traces(path: Path) -> list[Path]:
     """Return the trace files that a path names: itself, or those in the folder.
 
@@ -99,5 +103,7 @@ def find_traces(path: Path) -> list[Path]:
     traces = [p for p in files if not p.name.startswith(".") and p.name not in exported]
     if not traces:
         msg = f"{path}: no traces in this folder; name one that has {', '.join(ENDINGS)} files"
+        if any(name.endswith((".parquet", ".arrow")) for name in _names_in(path)):
+            msg = f"{path}: no traces in this folder; {NSYS_SQLITE}"
         raise TraceError(msg)
     return traces

@@ -260,7 +260,8 @@ class TableContext:
         word = _WORD_AND_NUMBER.fullmatch(text)
         number = to_int(word[1]) if word else None
         if number is None or self._texts_of.setdefault((of, number), text) != text:
-            number = -(1 << 40) - self._threads[text]
+            number = (1 << 40) + self._threads[text]
+            number = number if of == "stream" else -number
         label = label_of(text)
         if of == "process" and label is not None:
             self.process_labels[number] = label

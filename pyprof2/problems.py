@@ -189,7 +189,7 @@ FOREIGN_WORK: Final = _register(
 )
 WORK_BEFORE_LAUNCH: Final = _register(
     "work-before-launch",
-    "GPU work that begins before its launch",
+    "GPU work that begins before its launch, by up to {}",
     "the clocks of host and device differ, or a time is wrong: idle time and waits are wrong with "
     "it; record again",
 )

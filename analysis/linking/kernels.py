@@ -18,8 +18,15 @@ from pyprof2.analysis.linking.threads import (
     choose_processes,
 )
 from pyprof2.columns import combine_keys, lookup, order_of
-from pyprof2.problems import DEVICE_SHARED, UNKNOWN_PROCESS, WORK_AT_ZERO, WORK_BEFORE_LAUNCH
+from pyprof2.problems import (
+    DEVICE_SHARED,
+    UNKNOWN_PROCESS,
+    WORK_AT_ZERO,
+    WORK_BEFORE_LAUNCH,
+    with_detail,
+)
 from pyprof2.recording import Recording, code_column, int_column
+from pyprof2.units import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +41,8 @@ LINKS: Final = [
     "graph_order", "compiled",
 ]  # fmt: skip
 
+_CLOCK_NS: Final = 1_000
+"""Clocks of host and device agree no better than this."""
 UNSURE: Final = "several processes have a launch of its correlation id"
 """The `link_note` of an activity whose process is not known."""
 
@@ -126,11 +135,14 @@ def link_activities(
     is_whole_graph = np.array([text == "graph" for text in kinds] or [False])[kind]
     is_kernel = np.array([text == "kernel" for text in kinds] or [False])[kind] | is_whole_graph
     launch, unsure = _launches_of(recording, table, start, launches, threads)
-    early = (launch >= 0) & (start < lookup(launches.start, launch, 0))
+    ahead = np.where(launch >= 0, lookup(launches.start, launch, 0) - start, 0)
+    early = ahead >= _CLOCK_NS
     if recording.problems[WORK_AT_ZERO]:  # those are counted already
         early &= start != 0
     if early.any():
-        recording.problems[WORK_BEFORE_LAUNCH] += int(early.sum())
+        for power, count in zip(*np.unique(_powers(ahead[early]), return_counts=True), strict=True):
+            key = with_detail(WORK_BEFORE_LAUNCH, format_time(10 ** int(power)))
+            recording.problems[key] += int(count)
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
     by_time = "range" if recording.ops_are_ranges else "correlation"
     link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
@@ -151,6 +163,12 @@ def link_activities(
         np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure,
         none, none, none, none,
     )  # fmt: skip
+
+
+def _powers(values: Int) -> Int:
+    """Return for each positive number the least power of ten that it is not above."""
+    found: Int = np.ceil(np.log10(values)).astype(np.int64)
+    return found
 
 
 def _launches_of(

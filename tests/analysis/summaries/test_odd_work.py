@@ -34,7 +34,7 @@ DAY_US = 86_400_000_000
 LONG = "GPU work that lasts over an hour"
 AT_ZERO = "GPU work at time 0, hours from all other work"
 TOO_MUCH = "kernels with more FLOPs or bytes than their device can do in their time"
-EARLY = "GPU work that begins before its launch"
+EARLY = "GPU work that begins before its launch, by up to 100.000 us"
 OVER = "GPU work that ends after later work of its stream: cut where that begins"
 TWICE = "GPU work that is in the file more than once: counted once"
 
@@ -64,6 +64,11 @@ def findings(run: Run) -> dict[str, int]:
         ),
         pytest.param(
             [*launched(1, 5, at=1, dur=8), *launched(40, 6, at=60, dur=8)], {}, id="with its launch"
+        ),
+        pytest.param(
+            [*launched("1.4", 5, at=1, dur=8), *launched("40.9", 6, at=40, dur=8)],
+            {},
+            id="within the noise of clocks",
         ),
         pytest.param(
             [*launched(NOW_US, 5, at=0, dur=8), kernel(NOW_US, 5, 2)], {AT_ZERO: 1}, id="once"
