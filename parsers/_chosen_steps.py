@@ -88,7 +88,8 @@ def choose_steps(
         if any(counts) and not counts[-1]:
             found.kinds[steps.pop()] = OPEN_STEP
             counts.pop()
-        found.empty_count += counts.count(0) if any(counts) else 0
+        if spool.counts["ops"] or spool.counts["launches"]:
+            found.empty_count += counts.count(0)
         for at, name in zip(steps, _numbered_on([spans[at] for at in steps]), strict=True):
             found.kinds[at], found.names[at] = "step", name
     return found

@@ -176,7 +176,7 @@ class _ExportReader:
         return pids[0] if len(pids) == 1 and isinstance(pids[0], int) else None
 
     @cached_property
-    def _autograd_threads(self) -> dict[int, frozenset[tuple[int, int]]]:
+    def _autograd_threads(self) -> dict[int | None, frozenset[tuple[int, int]]]:
         """Process and thread id of the threads that are named like those of autograd."""
         found: dict[int, set[tuple[int, int]]] = {}
         codes = TextCodes()

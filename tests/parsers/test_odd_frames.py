@@ -74,7 +74,9 @@ def test_what_runs_after_a_frame_without_return_is_not_in_it(
 
     assert endless(tmp_path, *events) == count
     # Nothing says whether it had returned then.
-    unsure = {"aten::relu": (None, None)} if count and linear_end == END else {}
+    unsure: dict[str, tuple[str | None, str | None]] = {}
+    if count and linear_end == END:
+        unsure = {"aten::relu": (None, None)}
     if not count and linear_end == 190:
         unsure = {"aten::relu": ("Net_0.Linear_0", "model.py:7")}
     assert found == RIGHT | unsure

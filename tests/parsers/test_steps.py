@@ -275,7 +275,7 @@ def test_steps_are_the_outermost_of_the_thread_that_works_and_have_numbers_of_th
     assert kernels_of(run) == kernels
     steps = run.table("steps")
     assert rows(steps, "step") == [step for step in kernels if step is not None]
-    assert rows(steps, "epoch") == (epochs or [None] * steps.num_rows)
+    assert rows(steps, "epoch") == ([None] * steps.num_rows if epochs is None else epochs)
     if any(name == "step 0" for name, *_ in loop.ranges) and 7 in kernels:
         assert set(rows(run.table("kernels"), "range")) == {"step 0", "step 1"}
 

@@ -352,7 +352,8 @@ def ranks(
     for rank, (label, device) in enumerate(zip(labels, devices, strict=True)):
         pid, gpu = (n if label is None else f"{label} {n}" for n in (80 + rank, device))
         for number in range(1, 11):
-            ts, ids = 20 * number, {"id": 1000 * rank + number} if has_ids else {}
+            ts: int = 20 * number
+            ids: dict[str, Any] = {"id": 1000 * rank + number} if has_ids else {}
             found = rank > 0 or number > missing
             if found:
                 events.append(op(f"aten::r{rank}", ts, 15, pid=pid, tid=7, **ids))
