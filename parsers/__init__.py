@@ -71,10 +71,6 @@ def _head(path: Path) -> bytes:
         raise TraceError(msg) from error
 
 
-def _names_in(folder: Path) -> list[str]:
-    return [file.name for file in folder.iterdir()]
-
-
 def find_traces(path: Path) -> list[Path]:
     """Return the trace files that a path names: itself, or those in the folder.
 
@@ -103,7 +99,7 @@ def find_traces(path: Path) -> list[Path]:
     traces = [p for p in files if not p.name.startswith(".") and p.name not in exported]
     if not traces:
         msg = f"{path}: no traces in this folder; name one that has {', '.join(ENDINGS)} files"
-        if any(name.endswith((".parquet", ".arrow")) for name in _names_in(path)):
+        if any(file.suffix in (".parquet", ".arrow") for file in path.iterdir()):
             msg = f"{path}: no traces in this folder; {NSYS_SQLITE}"
         raise TraceError(msg)
     return traces

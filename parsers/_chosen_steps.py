@@ -41,7 +41,7 @@ class StepSpan(NamedTuple):
 
 @dataclass
 class ChosenSteps:
-    """What ranges are that may be steps.
+    """The kinds of ranges that may be steps.
 
     Attributes:
         kinds: of each: `step`, `annotation` or `OPEN_STEP`.
@@ -139,7 +139,7 @@ def _begun(
             ids = [_NO_ID if each is None else each for each in thread]
             place = np.searchsorted(begin, start, "right") - 1
             own = (pid == ids[0]) & (place >= 0) & (start < end[place])
-            # What runs on into a step is in it, too.
+            # A step has what runs on into it, too.
             reached = np.searchsorted(begin, stop, "left") - 1
             reaches = (pid == ids[0]) & (reached > place)
             counts[thread][0] += np.bincount(place[own & (tid == ids[1])], minlength=len(begin))
@@ -183,14 +183,15 @@ def _of_process(
     parts = [
         at
         for at in others
-        if spans[at].is_scheduled or any(_is_part(spans[at], spans[step]) for step in most)
+        if spans[at].is_scheduled
+        or any(
+            spans[at].start_ns < spans[step].end_ns
+            and spans[step].start_ns < spans[at].end_ns
+            and step_number(spans[at].name) == step_number(spans[step].name)
+            for step in most
+        )
     ]
     return sorted([*most, *parts], key=lambda at: (spans[at].start_ns, spans[at].end_ns))
-
-
-def _is_part(span: StepSpan, step: StepSpan) -> bool:
-    overlaps = span.start_ns < step.end_ns and step.start_ns < span.end_ns
-    return overlaps and step_number(span.name) == step_number(step.name)
 
 
 def _numbered_on(steps: Sequence[StepSpan]) -> list[str]:

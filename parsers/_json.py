@@ -181,7 +181,7 @@ class JsonStream:
                 block = read
                 if self.is_bare:
                     whole = rest + read
-                    # What is behind the last backslashes says what they are.
+                    # The byte behind the last backslashes says what they are.
                     end = len(whole.rstrip(b"\\"))
                     block, rest = escape_backslashes(whole[:end]), whole[end:]
                 yield block

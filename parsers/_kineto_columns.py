@@ -299,7 +299,11 @@ def group_of(phase: str, category: str) -> str | None:
         category = category.lower()
         if category.endswith(("_runtime", "_driver")):
             return "launch"
-        return _CATEGORIES.get(category) or _foreign_group(category)
+        if category in _CATEGORIES:
+            return _CATEGORIES[category]
+        words = set(re.split(r"[^a-z]+", category)) if category else {""}
+        words |= {"device"} if words & _DEVICES else set()
+        return next((FOREIGN + kind for kind in FOREIGN_KINDS if kind in words), None)
     if phase == "i" and category in ("", "cpu_instant_event"):
         return "memory"
     if phase == "C":
@@ -308,13 +312,6 @@ def group_of(phase: str, category: str) -> str | None:
         whole = group_of("X", category) or UNKNOWN
         return END if phase == "E" else BEGIN + (whole if whole in _WHOLE else UNKNOWN)
     return "flow" if phase in ("s", "f") and category == "fwdbwd" else None
-
-
-def _foreign_group(category: str) -> str | None:
-    """Return the group of events that may be work of a device that is not read."""
-    words = set(re.split(r"[^a-z]+", category)) if category else {""}
-    words |= {"device"} if words & _DEVICES else set()
-    return next((FOREIGN + kind for kind in FOREIGN_KINDS if kind in words), None)
 
 
 def finished(stream: JsonStream, found: Scan) -> Scan:

@@ -43,7 +43,9 @@ def read_devices(database: Database, process: int | None) -> list[dict[str, Any]
     pid = None if process is None else process & ID_MASK
     rows = _read(database, _GPUS, _GPU_COLUMNS)
     machine = None if process is None else process - (process & ID_MASK)
-    own = [row for row in rows if _machine(row) == machine]
+    vms = [row.get("vmId") for row in rows]
+    is_own = [isinstance(vm, int) and vm >> PID_SHIFT == machine for vm in vms]
+    own = [row for row, is_one in zip(rows, is_own, strict=True) if is_one]
     gpus = [_Gpu(row) for row in own or rows]
     by_id = {gpu.number("id"): gpu for gpu in gpus}
     found: dict[int, _Gpu] = {
@@ -61,11 +63,6 @@ def read_devices(database: Database, process: int | None) -> list[dict[str, Any]
         pairs = zip(ordinals, by_id.values(), strict=True)
         found = {ordinal: gpu for ordinal, gpu in pairs if ordinal is not None}
     return [_device(ordinal, gpu) for ordinal, gpu in sorted(found.items())]
-
-
-def _machine(row: dict[str, Any]) -> int | None:
-    vm = row.get("vmId")
-    return vm >> PID_SHIFT if isinstance(vm, int) else None
 
 
 def with_undescribed(

@@ -26,7 +26,7 @@ _ROUNDED_NS: Final = 1_000
 """Recorders round times to microseconds."""
 
 
-class _Frames(NamedTuple):
+class _ThreadFrames(NamedTuple):
     """The frames that have ids, by thread and start.
 
     Attributes:
@@ -70,7 +70,7 @@ def examine_frames(recording: Recording) -> None:
     ]
 
 
-def _read(recording: Recording) -> _Frames:
+def _read(recording: Recording) -> _ThreadFrames:
     names = ("kind", "start_ns", "dur_ns", "pid", "tid", "frame_id", "frame_caller")
     raw = recording.spool.raw("ranges", names)
     codes = [recording.spool.texts["ranges"]["kind"].get(kind, -2) for kind in _KINDS]
@@ -87,10 +87,10 @@ def _read(recording: Recording) -> _Frames:
     by_id = np.argsort(own_id[: len(row)], kind="stable")
     found = lookup(by_id, row_of(own_id[by_id], own_id[len(row) :]), -1)
     found = np.where((found >= 0) & (thread[found] == thread), found, -1)
-    return _Frames(row, thread, start, end, found, pid, tid)
+    return _ThreadFrames(row, thread, start, end, found, pid, tid)
 
 
-def _ends(frames: _Frames) -> Rows:
+def _ends(frames: _ThreadFrames) -> Rows:
     """Return when frames ended at the latest, as far as that is sooner than recorded."""
     start, end, caller = frames.start, frames.end, frames.caller
     ended = end.copy()
@@ -116,7 +116,7 @@ def _ends(frames: _Frames) -> Rows:
 
 
 def _sure_until(
-    recording: Recording, frames: _Frames, ended: Rows, changed: Rows
+    recording: Recording, frames: _ThreadFrames, ended: Rows, changed: Rows
 ) -> NDArray[np.int64]:
     """Return until when each frame is known to run: to its end, but for those without a return.
 

@@ -191,7 +191,7 @@ NSYS_SQLITE: Final = (
     "of a report of Nsight Systems pyprof2 reads the export as SQLite: nsys export --type sqlite "
     "REPORT.nsys-rep"
 )
-"""What to do with other exports."""
+"""The remedy for other exports."""
 _NSYS_LINES: Final = re.compile(
     rb'\A\{(?![^\n]*"traceEvents")[^\n]*"'
     rb'(?:CudaEvent|NvtxEvent|TraceProcessEvent|[gG]lobal[PT]id)"'

@@ -76,7 +76,7 @@ _WORK: Final = re.compile(
 _WORK_BYTES: Final = 80
 """No less than any text that the pattern finds."""
 _TORN: Final = re.compile(r"[\b\f\n\r\t]")
-"""What the name of a Python frame never has, unless a backslash of its path was an escape."""
+"""Characters of a Python frame's name only where a backslash of its path was an escape."""
 _RANK_END: Final = 10**9
 _HOST_IN_NAME: Final = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")
 """How `tensorboard_trace_handler` names its files: machine and process, then the time."""

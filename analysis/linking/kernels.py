@@ -140,9 +140,11 @@ def link_activities(
     if recording.problems[WORK_AT_ZERO]:  # those are counted already
         early &= start != 0
     if early.any():
-        for power, count in zip(*np.unique(_powers(ahead[early]), return_counts=True), strict=True):
-            key = with_detail(WORK_BEFORE_LAUNCH, format_time(10 ** int(power)))
-            recording.problems[key] += int(count)
+        # By the least power of ten that the time is not above.
+        power, count = np.unique(np.ceil(np.log10(ahead[early])), return_counts=True)
+        for each, times in zip(power.tolist(), count.tolist(), strict=True):
+            key = with_detail(WORK_BEFORE_LAUNCH, format_time(10 ** int(each)))
+            recording.problems[key] += times
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
     by_time = "range" if recording.ops_are_ranges else "correlation"
     link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
@@ -163,12 +165,6 @@ def link_activities(
         np.arange(len(row)), row, start, dur, launch, op, link, is_kernel, is_whole_graph, unsure,
         none, none, none, none,
     )  # fmt: skip
-
-
-def _powers(values: Int) -> Int:
-    """Return for each positive number the least power of ten that it is not above."""
-    found: Int = np.ceil(np.log10(values)).astype(np.int64)
-    return found
 
 
 def _launches_of(

@@ -70,7 +70,7 @@ class Threads:
 
 
 class ProcessEvidence(NamedTuple):
-    """What speaks for each process, by process and activity.
+    """Evidence for each process, by process and activity.
 
     Attributes:
         has_call: whether it has a launch of the id, against which nothing speaks.

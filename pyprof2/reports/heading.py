@@ -225,7 +225,9 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
         words = _without_gpu(run)
     else:
         words = f"{_whole(run)}: {', '.join(_shares(run))}"
-        unsure = "; ".join([*_doubts(run), *_not_recorded(run), *_disturbed(run, disturbed)])
+        unsure = "; ".join(
+            [*doubts(run.manifest), *_not_recorded(run), *_disturbed(run, disturbed)]
+        )
         words += f"; {unsure}" if unsure else ""
     return clean(words)
 
@@ -379,11 +381,6 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
     return max(reasons, key=reasons.__getitem__)
 
 
-def _doubts(run: Run) -> Iterator[str]:
-    """Name damage that the sums rest on."""
-    yield from doubts(run.manifest)
-
-
 def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
     """Name disturbances of the recording that matter for where the time goes."""
     if not slugs:
@@ -417,7 +414,7 @@ def _without_gpu(run: Run) -> str:
     )
     gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
     words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{most}"
-    return "; ".join([words, *_doubts(run)])
+    return "; ".join([words, *doubts(run.manifest)])
 
 
 def _pct(share: float) -> str:

@@ -37,7 +37,7 @@ from pyprof2.tables import KERNELS
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -142,7 +142,7 @@ class Profile:
         remarks = [
             *(() if query.axes else overview_notes(run, axes[0], self.known_share)),
             *missed_note(sums, axes),
-            *self._stream_note(axes),
+            *stream_note(run, query.selection, axes),
             *of_steps,
             *none_note(run, sums, axes, self.known_share),
             *one_line_note(run, sums, axes, self.sums.has_several),
@@ -154,17 +154,6 @@ class Profile:
         }
         flags = ordered["roofline_flag"].cells
         _write_lines(run, query, Content.of(table, query, total, flags, remarks))
-
-    def _stream_note(self, axes: Sequence[str]) -> Iterator[str]:
-        """Say of which devices streams are that were chosen by their numbers."""
-        streams = self.query.selection.get("stream")
-        if not streams or "device" in axes or self.run.summary["gpu_count"] < 2:
-            return
-        sums = self.run.sums(("device",), **self.query.selection)
-        devices = sums.summarize(("device",))["device"].to_pylist()
-        if len(devices) > 1:
-            own = ", ".join(str(each) for each in sorted(d for d in devices if d is not None))
-            yield f"streams of these numbers are of devices {own}: --device N or --by device,stream"
 
     def _summed(self, axes: Sequence[str]) -> Listed:
         query = self.query
@@ -318,6 +307,16 @@ def overview_notes(run: Run, axis: str, known_share: Callable[[str], float]) -> 
         yield f"by {what}: only {share} of the time belongs to an op; see 'check'"
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield f"other sums: --by layer, source, direction, step, …; all {what} in order: --by kernel"
+
+
+def stream_note(run: Run, selection: Mapping[str, Any], axes: Sequence[str]) -> Iterator[str]:
+    """Say of which devices streams are that were chosen by their numbers."""
+    if not selection.get("stream") or "device" in axes or run.summary["gpu_count"] < 2:
+        return
+    devices = run.sums(("device",), **selection).summarize(("device",))["device"].drop_null()
+    if len(devices) > 1:
+        own = ", ".join(map(str, sorted(devices.to_pylist())))
+        yield f"streams of these numbers are of devices {own}: --device N or --by device,stream"
 
 
 def none_note(
