@@ -299,11 +299,10 @@ def group_of(phase: str, category: str) -> str | None:
         category = category.lower()
         if category.endswith(("_runtime", "_driver")):
             return "launch"
-        if category in _CATEGORIES:
-            return _CATEGORIES[category]
         words = set(re.split(r"[^a-z]+", category)) if category else {""}
         words |= {"device"} if words & _DEVICES else set()
-        return next((FOREIGN + kind for kind in FOREIGN_KINDS if kind in words), None)
+        foreign = next((FOREIGN + kind for kind in FOREIGN_KINDS if kind in words), None)
+        return _CATEGORIES.get(category, foreign)
     if phase == "i" and category in ("", "cpu_instant_event"):
         return "memory"
     if phase == "C":
