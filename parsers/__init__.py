@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers.formats import ENDINGS, FORMATS, find_format, other_file
+from pyprof2.parsers.formats import ENDINGS, FORMATS, NSYS_SQLITE, find_format, other_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,11 +39,13 @@ def read_recordings(
         readable = ", and ".join(known.source for known in FORMATS)
         msg = f"{path}: not a trace; pyprof2 reads {readable}"
         raise TraceError(msg)
+    from pyprof2.parsers._odd_frames import examine_frames
     from pyprof2.parsers._odd_work import examine_work
 
     recordings = found.load_reader().read_recordings(path, folder, on_progress)
     for recording in recordings:
         examine_work(recording, path)
+        examine_frames(recording)
     return recordings
 
 
@@ -97,5 +99,7 @@ def find_traces(path: Path) -> list[Path]:
     traces = [p for p in files if not p.name.startswith(".") and p.name not in exported]
     if not traces:
         msg = f"{path}: no traces in this folder; name one that has {', '.join(ENDINGS)} files"
+        if any(file.suffix in (".parquet", ".arrow") for file in path.iterdir()):
+            msg = f"{path}: no traces in this folder; {NSYS_SQLITE}"
         raise TraceError(msg)
     return traces

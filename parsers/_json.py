@@ -18,7 +18,15 @@ import msgspec
 from isal import isal_zlib
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers._json_repair import TOKEN, closing_bracket, escape_bare_quotes, repair
+from pyprof2.parsers._json_repair import (
+    TOKEN,
+    closing_bracket,
+    escape_backslashes,
+    escape_bare_quotes,
+    has_bare_backslash,
+    repair,
+    restore_backslashes,
+)
 from pyprof2.problems import (
     BYTES_LOST,
     COMMA_REPAIRED,
@@ -104,11 +112,15 @@ class JsonStream:
         key: the name of the array at the top level.
         around: the other members of the object, not yet decoded, once the stream is used up.
         problems: slugs of what was repaired or dropped, with counts.
+        is_bare: whether no backslash in the file is an escape, but before a quote.
+        has_bare_backslash: whether one escapes nothing, in a text that is not that of damage alone.
     """
 
     path: Path
     key: str
     on_progress: Callable[[int], None] | None = None
+    is_bare: bool = False
+    has_bare_backslash: bool = False
     around: dict[str, msgspec.Raw] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     _header: bytes = b""
@@ -162,10 +174,19 @@ class JsonStream:
     def _blocks(self, file: IO[bytes]) -> Iterator[bytes]:
         """Yield the bytes of the JSON text; a damaged end is counted, what came before stays."""
         try:
-            for block in inflate(file):
+            rest = b""
+            for read in inflate(file):
                 if self.on_progress:
                     self.on_progress(file.tell())
+                block = read
+                if self.is_bare:
+                    whole = rest + read
+                    # The byte behind the last backslashes says what they are.
+                    end = len(whole.rstrip(b"\\"))
+                    block, rest = escape_backslashes(whole[:end]), whole[end:]
                 yield block
+            if rest:
+                yield rest
         except _READ_ERRORS:
             self.problems[FILE_CUT] += 1
 
@@ -265,6 +286,8 @@ class JsonStream:
 
     def _read_around(self) -> None:
         """Find the members before and after the array; what is no JSON is left out."""
+        if self.is_bare:
+            self._header, self._trailer = map(restore_backslashes, (self._header, self._trailer))
         head = self._header.lstrip(_BOM).rstrip()
         head = head[: head.rfind(b'"' + self.key.encode())] if b'"' in head else b""
         end = self._end_of_document(self._trailer)
@@ -344,6 +367,7 @@ class JsonStream:
         """
         if _is_valid(piece):
             return piece, b""
+        self.has_bare_backslash |= has_bare_backslash(piece)
         # Mostly no quote is bare, and the same repair need not be tried twice.
         for attempt in dict.fromkeys((piece, escape_bare_quotes(piece))):
             mended = repair(attempt)

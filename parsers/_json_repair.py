@@ -31,6 +31,37 @@ _AFTER_NAME: Final = re.compile(rb'"\s*+,\s*+"(?:ph|cat|pid|tid|ts|dur|args|id|b
 _BARE_QUOTE: Final = re.compile(rb'(?<!\\)"')
 
 
+_BACKSLASHES: Final = re.compile(rb'(\\+)("?)')
+_PAIR: Final = b"\\\\"
+
+
+def has_bare_backslash(text: bytes) -> bool:
+    """Return whether a string has a backslash that escapes nothing, and none has an escaped one."""
+    strings = [match[0] for match in _STRINGS.finditer(text) if b"\\" in match[0]]
+    escapes = [match[0] for string in strings for match in _ESCAPE.finditer(string)]
+    return b"\\" in escapes and _PAIR not in escapes
+
+
+def escape_backslashes(text: bytes) -> bytes:
+    """Return a text in which a backslash is one, but for one that escapes a quote, as JSON."""
+
+    def doubled(match: re.Match[bytes]) -> bytes:
+        escapes = len(match[1]) % 2 if match[2] else 0
+        return match[1] + match[1][escapes:] + match[2]
+
+    return _BACKSLASHES.sub(doubled, text)
+
+
+def restore_backslashes(text: bytes) -> bytes:
+    """Return the text that `escape_backslashes` gives this one for."""
+
+    def halved(match: re.Match[bytes]) -> bytes:
+        escapes = len(match[1]) % 2 if match[2] else 0
+        return match[1][: (len(match[1]) + escapes) // 2] + match[2]
+
+    return _BACKSLASHES.sub(halved, text)
+
+
 def repair(text: bytes) -> bytes:
     """Return `text` with the known kinds of damage mended.
 

@@ -8,6 +8,7 @@ equal.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -62,6 +63,7 @@ _ACTIVITY: Final = {
     "blocks_per_sm": _number("blocks per SM"),
     "occupancy": _number("est. achieved occupancy %"),
     "graph_node": _number("graph node id"),
+    "context": _number("context"),
 }
 _MTIA: Final = _ACTIVITY | {
     "direction": _text("direction"),
@@ -84,6 +86,20 @@ END: Final = "end"
 UNKNOWN: Final = "unknown"
 """The group of beginnings that no table has a place for; their ends belong to them."""
 
+FOREIGN: Final = "foreign "
+"""The prefix of the name of a group of events that may be work of a device that is not read."""
+FOREIGN_KINDS: Final = ("hpu", "npu", "device", "")
+"""Their kinds: words in their categories; the last one is of those without a category."""
+_DEVICES: Final = frozenset({
+    "ascend", "device", "gcu", "ipu", "mlu", "musa", "neuron", "tpu", "xla",
+})  # fmt: skip
+"""Other words in such categories."""
+_FOREIGN: Final = {
+    "task": _text("Task Type", "task type"),
+    "stream": EventArgument("id", ("Stream Id", "stream id", "stream")),
+    "device": EventArgument("id", ("Device Id", "device id", "device")),
+}
+
 _DIMS: Final = _json("Input Dims", "Input dims")
 _TYPES: Final = _json("Input type")
 
@@ -99,7 +115,10 @@ _WHOLE: Final[Mapping[str, Mapping[str, EventArgument]]] = {
         "modules": _text("Module Hierarchy"),
     },
     "annotation": {"dims": _DIMS, "types": _TYPES},
-    "python": {},
+    "python": {
+        "frame": _number("Python id"),
+        "caller": _number("Python parent id"),
+    },
     "launch": {
         "external_id": _EXTERNAL_ID,
         "correlation": _number("correlation"),
@@ -129,6 +148,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, EventArgument]]] = {
         "reserved": _number("Total Reserved"),
     },
     "flow": {},
+    **{FOREIGN + kind: _FOREIGN for kind in FOREIGN_KINDS},
     "device annotation": {"external_id": _EXTERNAL_ID},
     "counter": _SERIES,
     "counted range": _SERIES,
@@ -279,7 +299,10 @@ def group_of(phase: str, category: str) -> str | None:
         category = category.lower()
         if category.endswith(("_runtime", "_driver")):
             return "launch"
-        return _CATEGORIES.get(category)
+        words = set(re.split(r"[^a-z]+", category)) if category else {""}
+        words |= {"device"} if words & _DEVICES else set()
+        foreign = next((FOREIGN + kind for kind in FOREIGN_KINDS if kind in words), None)
+        return _CATEGORIES.get(category, foreign)
     if phase == "i" and category in ("", "cpu_instant_event"):
         return "memory"
     if phase == "C":

@@ -93,6 +93,7 @@ class DeviceTables:
             "correlation_id": self._ids(events.args["correlation"], least=1),
             "waits_for_correlation_id": self._ids(events.args["recorded_by"], least=1),
             "waits_for_stream": self._ids(events.args["recorded_on"]),
+            "process": self._shared.labels("stalls", events.pid),
         }
         if is_overhead:  # a wait stands on the device and its stream
             thread = self._shared.thread(events)
@@ -118,7 +119,7 @@ class DeviceTables:
             "correlation_id": correlation,
             "recorded_id": external,
             "device": ints(args["device"].filled(events.pid)),
-            "stream": self._shared.thread_ids(args["stream"].filled(events.tid)),
+            "stream": self._shared.thread_ids(args["stream"].filled(events.tid), "stream"),
             "kernel": self._shared.coded("activities", "kernel", events.name),
             "kind": np.full(len(events), texts["kind"][events.group], np.int32),
             "bytes": ints(args["bytes"]),
@@ -129,6 +130,8 @@ class DeviceTables:
             "blocks_per_sm": self._shared.numbers.floats(args["blocks_per_sm"]),
             "occupancy_pct": self._shared.numbers.floats(args["occupancy"]),
             "graph_node_id": ints(args["graph_node"].without_zeros()),
+            "context": ints(args["context"]),
+            "process": self._shared.labels("activities", events.pid),
         }
         if events.group == "memcpy":
             kinds = self._shared.meaning(
@@ -225,7 +228,7 @@ class CounterTable:
     def add_samples(self, events: EventColumns) -> None:
         """Append what counters were at a moment: each argument is one series of its counter."""
         events, columns = self._shared.times(events, in_span=False)
-        device, pid = _named_devices(events.pid), self._shared.thread_ids(events.pid)
+        device, pid = _named_devices(events.pid), self._shared.thread_ids(events.pid, "process")
         about = {
             "time_ns": pa.array(columns["start_ns"]),
             "pid": pc.if_else(device.is_null(), pid, None),

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pyprof2.parsers._chosen_steps import StepSpan
 from pyprof2.parsers._columns import flags
 from pyprof2.parsers._kineto_columns import Call
 from pyprof2.parsers._labels import (
     label_marker,
     label_text,
+    may_be_step,
     name_layers,
     tag_columns,
     weight_columns,
@@ -44,6 +46,7 @@ class RangeTables:
         process, cpu, entry: what our annotation says of the process, of its CPU, and of the entry
             point that is run.
         name_layer: names a layer of it.
+        steps: its steps, once `finish` has found them.
     """
 
     def __init__(self, shared: TableContext) -> None:
@@ -53,7 +56,7 @@ class RangeTables:
         self.name_layer: Callable[[LayerPath], str] = lambda layer: layer.path
         self._shared = shared
         self._labels: dict[str, Label] = {}
-        self._ranges = StepRanges(shared.spool)
+        self.steps = StepRanges(shared.spool)
 
     def finish(self, ops: OpSpan, layers: Iterable[LayerPath]) -> dict[LayerPath, str]:
         """Append what could not be before the end of the recording was known.
@@ -66,7 +69,7 @@ class RangeTables:
             the path of each layer.
         """
         end = self._shared.span[1]
-        self._shared.annotated[ANNOTATED_STEPS] += self._ranges.finish(ops, end)
+        self._shared.annotated[ANNOTATED_STEPS] += self.steps.finish(ops, end)
         self.name_layer = name_layers(self._shared.spool, others=layers)
         return {layer: self.name_layer(layer) for layer in layers}
 
@@ -86,6 +89,18 @@ class RangeTables:
             [None if number is None else texts[f"range {number}"] for number in numbers], pa.int32()
         )
         self.append_timed(events.group, events, columns)
+        may_be = self._shared.meaning("", "step", may_be_step).flags(events.name)
+        own = zip(
+            events.name[may_be].to_list(),
+            columns["start_ns"][may_be].tolist(),
+            columns["dur_ns"][may_be].tolist(),
+            np.array(numbers, object)[may_be].tolist(),
+            strict=True,
+        )
+        for name, start, dur, number in own:
+            is_scheduled = label_text(name).kind == "step"
+            span = StepSpan(start, start + dur, None, None, name, is_scheduled)
+            self.steps.see(span, number)
 
     def append(self, kind: str, events: EventColumns) -> None:
         """Append ranges of a kind whose times make sense."""
@@ -98,9 +113,13 @@ class RangeTables:
         name_code = meaning(kind, "name", lambda name: texts["name"][_range_kind(kind, name)[1]])
         columns["kind"] = kind_code.codes(events.name)
         columns["name"] = name_code.codes(events.name)
+        if "frame" in events.args:
+            ints = self._shared.numbers.ints
+            columns["frame_id"] = ints(events.args["frame"])
+            columns["frame_caller"] = ints(events.args["caller"])
         if "dims" in events.args:
             columns["signature_id"] = self._signature_ids(events)
-        self._ranges.append(columns | self._shared.thread(events), len(events))
+        self.steps.append(columns | self._shared.thread(events), len(events))
 
     def _signature_ids(self, events: EventColumns) -> pa.Array:
         """Return the signatures of ranges that were called with tensors; null for all others."""
@@ -135,7 +154,7 @@ class RangeTables:
         for name, start, pid, tid in zip(marks.name.to_list(), starts, pids, tids, strict=True):
             marker = self._label(name).marker
             if marker is not None:
-                self._ranges.mark(StepMark(start, pid, tid, marker.step, marker.event))
+                self.steps.mark(StepMark(start, pid, tid, marker.step, marker.event))
 
     def _label(self, name: str) -> Label:
         label = self._labels.get(name)

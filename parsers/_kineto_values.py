@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _DIM3: Final = re.compile(rb"\[\d{1,10},\d{1,10},\d{1,10}\]")
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+)(?: \((\w[\w ]*) -> (\w[\w ]*)\))?")
+_WORD_AND_NUMBER: Final = re.compile(r"(?:[^\W\d_]+[ _:#-]?)?0*(\d{1,18}) ?")
+_LABEL: Final = re.compile(r"(.*\D)\d{1,18}\s*")
 _DIGITS_MAX: Final = 36  # what fits a decimal128 in any case
 
 
@@ -57,6 +59,12 @@ class Numbers:
         lost = column.null_count - values.count(None)
         if lost:
             self._problems[WRONG_TYPE] += lost
+
+
+def label_of(text: str) -> str | None:
+    """Return what stands before the number of a process or device: `[TP00]` in `[TP00] 81`."""
+    found = _LABEL.fullmatch(text)
+    return found[1].strip() or None if found else None
 
 
 def parse_us(values: Sequence[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -190,6 +198,7 @@ class TableContext:
         span: the first start and the last end of what the program did.
         numbers: reads numbers, and counts what is none.
         signatures: the codes of the signatures of ops.
+        process_labels: as in `Recording`.
     """
 
     def __init__(self, spool: Spool, problems: Counter[str]) -> None:
@@ -199,8 +208,10 @@ class TableContext:
         self.span = [TIME_MAX_NS, -TIME_MAX_NS]
         self.numbers = Numbers(problems)
         self.signatures = TextCodes()
+        self.process_labels: dict[int, str] = {}
         self._meanings: dict[tuple[str, str], Meaning] = {}
         self._threads = TextCodes()
+        self._texts_of: dict[tuple[str, int], str] = {}
 
     def times(
         self, events: EventColumns, *, may_be_zero: bool = True, in_span: bool = True
@@ -224,24 +235,45 @@ class TableContext:
 
     def thread(self, events: EventColumns) -> dict[str, Any]:
         """Return the columns pid and tid."""
-        return {"pid": self.thread_ids(events.pid), "tid": self.thread_ids(events.tid)}
+        return {
+            "pid": self.thread_ids(events.pid, "process"),
+            "tid": self.thread_ids(events.tid, "thread"),
+        }
 
-    def thread_ids(self, values: Values) -> pa.Array:
-        """Return ids of processes or threads as numbers."""
+    def thread_ids(self, values: Values, of: str) -> pa.Array:
+        """Return ids of processes, threads or streams as numbers; `of` says which they are.
+
+        A text is an id of its own, but for a word and a number, as `stream 7`: that is the number.
+        """
         column = values.as_ints()
         if column is not None:
             return column
-        # Texts among them: the digits of each distinct one, or a number of its own.
         first, place = combinations((values.kinds, values.bits))
         known = values[first].to_list()
         ids = {value: to_int(value) for value in dict.fromkeys(known)}
         for value in [value for value, number in ids.items() if number is None]:
-            digits = None if value is None else re.search(r"\d+", str(value))
-            number = to_int(digits[0].lstrip("0") or "0") if digits else None
-            if number is None and value is not None:
-                number = -(1 << 40) - self._threads[value]
-            ids[value] = number
+            if value is not None:
+                ids[value] = self._text_id(str(value), of)
         return pa.array([ids[value] for value in known], pa.int64()).take(pa.array(place))
+
+    def _text_id(self, text: str, of: str) -> int:
+        word = _WORD_AND_NUMBER.fullmatch(text)
+        number = to_int(word[1]) if word else None
+        if number is None or self._texts_of.setdefault((of, number), text) != text:
+            number = (1 << 40) + self._threads[text]
+            number = number if of == "stream" else -number
+        label = label_of(text)
+        if of == "process" and label is not None:
+            self.process_labels[number] = label
+        return number
+
+    def labels(self, table: str, pids: Values) -> pa.Array:
+        """Return what the file writes before the numbers of devices, as codes of a raw table."""
+        if pids.as_ints() is not None:
+            return pa.nulls(len(pids), pa.int32())
+        codes = self.spool.texts[table]["process"]
+        texts = [label_of(pid) if isinstance(pid, str) else None for pid in pids.to_list()]
+        return pa.array([None if text is None else codes[text] for text in texts], pa.int32())
 
     def meaning(self, table: str, column: str, of_text: Callable[[Any], int | None]) -> Meaning:
         """Return what texts mean in a column, which is remembered."""

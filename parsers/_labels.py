@@ -127,6 +127,11 @@ def label_text(text: str) -> Label:
     return Label("range", text, MAYBE_STEP if _STEP.fullmatch(text) else kind)
 
 
+def may_be_step(text: str) -> bool:
+    """Return whether a range may be a step: the schedule's, or one that is called like one."""
+    return label_text(text).kind in ("step", MAYBE_STEP)
+
+
 def label_marker(text: str) -> Label:
     """Return what a text of our own domain says: a marker, or a range of the user's own."""
     marker = parse_marker(text)

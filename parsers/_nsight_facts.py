@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from pyprof2 import problems
+from pyprof2.parsers._nsight_rows import ID_MASK, PID_SHIFT
 from pyprof2.problems import NSIGHT_ERROR, with_detail
 
 if TYPE_CHECKING:
@@ -29,14 +30,23 @@ _ERROR: Final = 3
 _DIAGNOSTIC_CHARS: Final = 160
 _DIAGNOSTICS_AT_MOST: Final = 20
 _GPU_COLUMNS: Final = (
-    "id", "name", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice",
+    "vmId", "id", "name", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice",
     "computeMajor", "computeMinor",
 )  # fmt: skip
 
 
-def read_devices(database: Database, pid: int | None) -> list[dict[str, Any]]:
-    """Return the devices that the file describes, by the ordinals that the process gives them."""
-    gpus = [_Gpu(row) for row in _read(database, _GPUS, _GPU_COLUMNS)]
+def read_devices(database: Database, process: int | None) -> list[dict[str, Any]]:
+    """Return the devices that the file describes, by the ordinals that the process gives them.
+
+    `process` is its id below that of its machine; of several machines it is the devices of its own.
+    """
+    pid = None if process is None else process & ID_MASK
+    rows = _read(database, _GPUS, _GPU_COLUMNS)
+    machine = None if process is None else process - (process & ID_MASK)
+    vms = [row.get("vmId") for row in rows]
+    is_own = [isinstance(vm, int) and vm >> PID_SHIFT == machine for vm in vms]
+    own = [row for row, is_one in zip(rows, is_own, strict=True) if is_one]
+    gpus = [_Gpu(row) for row in own or rows]
     by_id = {gpu.number("id"): gpu for gpu in gpus}
     found: dict[int, _Gpu] = {
         row["cudaId"]: by_id[row["gpuId"]]

@@ -150,6 +150,7 @@ class RangeReader:
             self._add_ranges(rows | {"end": pa.array(np.full(count, end))})
         self._open.clear()
         self._process.annotated[ANNOTATED_STEPS] += self._ranges.finish(self._op_span, end)
+        self._ranges.report(self._process.problems, self._process.skipped)
         name_layers(self._process.spool)
 
     def _add_ranges(self, rows: Columns) -> None:

@@ -30,7 +30,8 @@ Columns: TypeAlias = "dict[str, pa.Array]"
 
 PID_SHIFT: Final = 24
 ID_MASK: Final = (1 << 24) - 1
-"""A `globalTid` is a process id above 24 bits of thread id; a `globalPid` has no thread."""
+"""A `globalTid` is a process id above 24 bits of thread id, below that of the machine; a
+`globalPid` has no thread."""
 
 NO_ID: Final = -(1 << 62)
 """Stands for null in NumPy columns."""
@@ -128,7 +129,8 @@ class Process:
     """One process, as far as it is known.
 
     Attributes:
-        pid: its id; None if the file does not say whose the rows are.
+        number: its id below that of its machine; None if the file does not say whose the rows are.
+        pid: its id.
         spool: its raw tables.
         problems, skipped: as in `Recording`.
         rows: how many rows were read.
@@ -144,10 +146,11 @@ class Process:
         annotated: as in `Recording`.
     """
 
-    def __init__(self, pid: int | None, folder: Path) -> None:
-        folder = folder / ("unknown" if pid is None else str(pid))
+    def __init__(self, number: int | None, folder: Path) -> None:
+        folder = folder / ("unknown" if number is None else str(number))
         folder.mkdir(exist_ok=True)
-        self.pid = pid
+        self.number = number
+        self.pid = None if number is None else number & ID_MASK
         self.spool = Spool(folder)
         self.problems: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()

@@ -617,6 +617,10 @@ class Columns:
             self._add_numbers("segment", columns, _SEGMENT_NUMBERS)
             flags = [1 if flag is True else 0 for flag in columns["is_expandable"]]
             self._write("segment.expandable", "q", flags)
+            # The pool that all share has the number 0, 0.
+            pools = (pool or (0, 0) for pool in columns["segment_pool_id"])
+            is_pair = (isinstance(pool, (tuple, list)) and any(pool) for pool in pools)
+            self._write("segment.private", "q", list(map(int, is_pair)))
         self._write("block.segment", "q", places)
         for _, columns in self._some("block", [self._with_history(block) for block in every]):
             self._add_numbers("block", columns, _BLOCK_NUMBERS)

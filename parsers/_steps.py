@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from pyprof2.parsers._chosen_steps import OPEN_STEP, StepSpan, choose_steps, steps_of_devices
+from pyprof2.problems import OPEN_STEPS, STEPS_EMPTY, with_detail
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable, Sequence
 
     from pyprof2.markers import StepEvent
+    from pyprof2.parsers._chosen_steps import ChosenSteps
     from pyprof2.recording import Spool
 
 MAYBE_STEP: Final = "maybe step"
@@ -63,67 +67,122 @@ class StepRanges:
     """Appends ranges, and decides at the end which of them are the steps of their process.
 
     The steps are the ranges of the profiler's own schedule; else those that our marks say; else
-    the ranges that are called like steps. Where there are better ones, such a range is the user's.
+    the ranges that are called like steps, see `choose_steps`. Where there are better ones, such a
+    range is the user's. Where the host has none, they are those that devices saw: of no process.
+
+    Attributes:
+        open: the names of those that are no steps.
+        count: how many ranges are steps.
+        empty_count: how many of them nothing begins in.
     """
 
     def __init__(self, spool: Spool) -> None:
+        self.open: list[str] = []
+        self.count = self.empty_count = 0
         self._spool = spool
         self._marks: list[StepMark] = []
         self._held: list[pa.Table] = []
-        self._scheduled: set[int | None] = set()
+        self._seen: dict[tuple[str, int | None], StepSpan] = {}
 
     def mark(self, mark: StepMark) -> None:
         """Take up an instant that says something of a step."""
         self._marks.append(mark)
+
+    def see(self, span: StepSpan, number: int | None) -> None:
+        """Take up what a stream of a device saw of a range, which has a number of its own."""
+        key = span.name, number
+        seen = self._seen.get(key, span)
+        start, end = min(seen.start_ns, span.start_ns), max(seen.end_ns, span.end_ns)
+        self._seen[key] = seen._replace(start_ns=start, end_ns=end)
 
     def append(self, columns: dict[str, Any], count: int) -> None:
         """Append ranges, as `Spool.append` does; `kind` and `pid` must be among the columns."""
         if not count:
             return
         kinds = self._spool.texts["ranges"]["kind"]
-        step, maybe = (np.equal(columns["kind"], kinds[text]) for text in ("step", MAYBE_STEP))
-        if step.any():
-            pid = pa.array(columns["pid"])
-            self._scheduled.update(pc.unique(pid.filter(pa.array(step))).to_pylist())
-        if not maybe.any():
+        may_be = np.isin(columns["kind"], [kinds[text] for text in ("step", MAYBE_STEP)])
+        if not may_be.any():
             self._spool.append("ranges", columns, count)
             return
         rows = pa.table({name: pa.array(values) for name, values in columns.items()})
-        self._held.append(rows.filter(pa.array(maybe)))
-        self._append(rows.filter(pa.array(~maybe)))
+        self._held.append(rows.filter(pa.array(may_be)))
+        self._append(rows.filter(pa.array(~may_be)))
 
     def finish(self, ops: OpSpan, end_ns: int) -> int:
         """Append the steps that our marks say, and what was held back; return how many they say.
 
         Args:
-            ops: of the recording.
+            ops: of the recording, all of which are appended.
             end_ns: of the recording.
         """
+        held = [span for rows in self._held for span in self._spans(rows)]
+        scheduled = {span.pid for span in held if span.is_scheduled}
         marks: dict[int | None, list[StepMark]] = {}
         for mark in sorted(self._marks, key=lambda mark: mark.start_ns):
-            if mark.pid not in self._scheduled:
+            if mark.pid not in scheduled:
                 marks.setdefault(mark.pid, []).append(mark)
-        steps = [step for own in marks.values() for step in find_steps(own, ops, end_ns)]
+        marked = [step for own in marks.values() for step in find_steps(own, ops, end_ns)]
+        chosen = choose_steps(held, self._spool, {step.mark.pid for step in marked})
+        self.open = [name for name, kind in zip(chosen.names, chosen.kinds, strict=True)
+                     if kind == OPEN_STEP]  # fmt: skip
+        self.empty_count = chosen.empty_count
         # Steps are ranges on the threads that marked their beginnings.
+        steps = [
+            StepSpan(
+                step.mark.start_ns, max(step.mark.start_ns, step.end_ns), step.mark.pid,
+                step.mark.tid, f"step#{step.number}",
+            )
+            for step in marked
+        ]  # fmt: skip
+        if not held and not steps:
+            steps = steps_of_devices(self._seen.values())
+        self._append_steps(steps)
+        self._append_held(chosen)
+        self.count = len(steps) + chosen.kinds.count("step")
+        self._marks.clear()
+        return len(marked)
+
+    def report(self, problems: Counter[str], skipped: Counter[str]) -> None:
+        """Count what is no step, and the steps in which nothing begins."""
+        for name in self.open:
+            skipped[with_detail(OPEN_STEPS, name)] += 1
+        if self.empty_count:
+            problems[STEPS_EMPTY] += self.empty_count
+
+    def _spans(self, rows: pa.Table) -> Iterable[StepSpan]:
+        """Yield the ranges that may be steps."""
+        texts = self._spool.texts["ranges"]
+        names, step = list(texts["name"]), texts["kind"]["step"]
+        columns = (rows[name].to_pylist() for name in ("start_ns", "dur_ns", "pid", "tid", "name"))
+        for start, dur, pid, tid, name, kind in zip(
+            *columns, rows["kind"].to_pylist(), strict=True
+        ):
+            yield StepSpan(start, start + dur, pid, tid, str(names[name]), kind == step)
+
+    def _append_steps(self, steps: Sequence[StepSpan]) -> None:
+        if not steps:
+            return
         texts = self._spool.texts["ranges"]
         columns = {
-            "start_ns": [step.mark.start_ns for step in steps],
-            "dur_ns": [max(0, step.end_ns - step.mark.start_ns) for step in steps],
-            "pid": [step.mark.pid for step in steps],
-            "tid": [step.mark.tid for step in steps],
-            "name": [texts["name"][f"step#{step.number}"] for step in steps],
-            "kind": [texts["kind"]["step"]] * len(steps) if steps else [],
+            "start_ns": [step.start_ns for step in steps],
+            "dur_ns": [step.end_ns - step.start_ns for step in steps],
+            "pid": [step.pid for step in steps],
+            "tid": [step.tid for step in steps],
+            "name": [texts["name"][step.name] for step in steps],
+            "kind": [texts["kind"]["step"]] * len(steps),
         }
         self._spool.append("ranges", columns, len(steps))
-        better = self._scheduled | {step.mark.pid for step in steps}
-        kinds = self._spool.texts["ranges"]["kind"]
+
+    def _append_held(self, chosen: ChosenSteps) -> None:
+        texts, at = self._spool.texts["ranges"], 0
         for rows in self._held:
-            kind = ["annotation" if p in better else "step" for p in rows["pid"].to_pylist()]
-            codes = pa.array([kinds[text] for text in kind])
-            self._append(rows.drop_columns("kind").append_column("kind", codes))
-        self._marks.clear()
+            own = slice(at, at + rows.num_rows)
+            at += rows.num_rows
+            for column, words in (("kind", chosen.kinds[own]), ("name", chosen.names[own])):
+                codes = pa.array([texts[column][text] for text in words], pa.int32())
+                rows = rows.set_column(rows.column_names.index(column), column, codes)  # noqa: PLW2901
+            self._append(rows)
         self._held.clear()
-        return len(steps)
 
     def _append(self, rows: pa.Table) -> None:
         columns = {name: rows[name].combine_chunks() for name in rows.column_names}

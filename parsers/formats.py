@@ -187,6 +187,15 @@ def in_words(parts: list[str]) -> str:
     return f"{', '.join(parts[:-1])} or {parts[-1]}" if len(parts) > 1 else "".join(parts)
 
 
+NSYS_SQLITE: Final = (
+    "of a report of Nsight Systems pyprof2 reads the export as SQLite: nsys export --type sqlite "
+    "REPORT.nsys-rep"
+)
+"""The remedy for other exports."""
+_NSYS_LINES: Final = re.compile(
+    rb'\A\{(?![^\n]*"traceEvents")[^\n]*"'
+    rb'(?:CudaEvent|NvtxEvent|TraceProcessEvent|[gG]lobal[PT]id)"'
+)
 _TAR_AT: Final = 257
 _ARCHIVE: Final = "a tar archive; unpack it, and name the trace in it"
 _BEGINNINGS: Final = (
@@ -194,9 +203,13 @@ _BEGINNINGS: Final = (
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first: zstd -d FILE"),
     (b"\xfd7zXZ\x00", "compressed with xz; unpack it first: xz -d FILE"),
     (b"BZh", "compressed with bzip2; unpack it first: bzip2 -d FILE"),
+    (b"PAR1", f"a Parquet file; {NSYS_SQLITE}"),
+    (b"ARROW1", f"an Arrow file; {NSYS_SQLITE}"),
+    (b"\xff\xff\xff\xff", f"an Arrow file; {NSYS_SQLITE}"),
+    (b"\x89HDF", f"an HDF5 file; {NSYS_SQLITE}"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; unpack it, and name the trace in it"),
 )
-_PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
+_PICKLE: Final = re.compile(rb"\A\x80[\x02-\x05]")
 _PYPROF_DICT: Final = re.compile(rb"^\{'kShortName':", re.MULTILINE)
 _OF_PYPROF: Final = (
     "the output of PyProf's parse, which lacks when kernels ran; name the export of Nsight Systems "
@@ -204,6 +217,11 @@ _OF_PYPROF: Final = (
 )
 _SNAPSHOT: Final = (
     "a pickle; if torch.cuda.memory._dump_snapshot wrote it, 'pyprof2 memory FILE' reads it"
+)
+_PATTERNS: Final = (
+    (_NSYS_LINES, f"a file of JSON lines; {NSYS_SQLITE}"),
+    (_PICKLE, _SNAPSHOT),
+    (_PYPROF_DICT, _OF_PYPROF),
 )
 _PERFETTO: Final = (".pftrace", ".perfetto-trace")
 _SQLITE_TABLES: Final = {
@@ -224,10 +242,9 @@ def other_file(name: str, head: bytes) -> str | None:
     known = (text for beginning, text in _BEGINNINGS if head.startswith(beginning))
     if (found := next(known, None)) is not None:
         return found
-    if _PICKLE.match(head):
-        return _SNAPSHOT
-    if _PYPROF_DICT.search(head):
-        return _OF_PYPROF
+    patterns = (text for pattern, text in _PATTERNS if pattern.search(head))
+    if (found := next(patterns, None)) is not None:
+        return found
     if _is_tar(head) or (head.startswith(_GZIP) and _is_tar(_inflated(head))):
         return _ARCHIVE
     if name.lower().endswith(_PERFETTO):

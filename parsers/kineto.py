@@ -13,14 +13,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import is_pure, problems
 from pyprof2.errors import TraceError
 from pyprof2.markers import COMPILED_KEY
-from pyprof2.parsers._json import AROUND_BYTES_MAX, JsonStream, inflate, open_trace
-from pyprof2.parsers._kineto_columns import BEGIN, END, UNKNOWN
+from pyprof2.parsers._columns import Meaning
+from pyprof2.parsers._json import (
+    AROUND_BYTES_MAX,
+    JsonStream,
+    inflate,
+    open_trace,
+)
+from pyprof2.parsers._kineto_columns import BEGIN, END, FOREIGN, FOREIGN_KINDS, UNKNOWN
 from pyprof2.parsers._kineto_devices import CounterTable, DeviceTables
 from pyprof2.parsers._kineto_ops import OpTable
 from pyprof2.parsers._kineto_pairs import PairedEvents
@@ -28,11 +34,25 @@ from pyprof2.parsers._kineto_places import join_places, layers_of, read_places
 from pyprof2.parsers._kineto_ranges import RangeTables
 from pyprof2.parsers._kineto_scanner import EventScanner, RecordedJob
 from pyprof2.parsers._kineto_values import TableContext, first_of, to_int
-from pyprof2.parsers._labels import LayerPath, cpu_device, entry_of, machine_of
+from pyprof2.parsers._labels import (
+    LayerPath,
+    cpu_device,
+    entry_of,
+    machine_of,
+    may_be_step,
+)
 from pyprof2.parsers.compile_notes import read_notes
 from pyprof2.parsers.graph_annotations import find_annotations, read_annotations
-from pyprof2.problems import EXTERNAL_IDS, FRAMES_LOST, MARKER_RANK, NODE_NOTES, with_detail
+from pyprof2.problems import (
+    BARE_BACKSLASHES,
+    EXTERNAL_IDS,
+    FRAMES_LOST,
+    MARKER_RANK,
+    NODE_NOTES,
+    with_detail,
+)
 from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, Spool, host_pids
+from pyprof2.units import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,9 +75,15 @@ _WORK: Final = re.compile(
 )
 _WORK_BYTES: Final = 80
 """No less than any text that the pattern finds."""
+_TORN: Final = re.compile(r"[\b\f\n\r\t]")
+"""Characters of a Python frame's name only where a backslash of its path was an escape."""
 _RANK_END: Final = 10**9
 _HOST_IN_NAME: Final = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")
 """How `tensorboard_trace_handler` names its files: machine and process, then the time."""
+
+
+class _BareBackslashError(Exception):
+    """A string has a backslash that escapes nothing: read again, as none in the file does."""
 
 
 def holds_work(path: Path) -> bool:
@@ -86,17 +112,31 @@ def read_recordings(
     Raises:
         TraceError: the file cannot be read, is not JSON, or has no list of events.
     """
-    stream = JsonStream(path, "traceEvents", on_progress)
+    try:
+        return [_read(JsonStream(path, "traceEvents", on_progress), folder, scanner)]
+    except _BareBackslashError:
+        again = folder / "again"
+        again.mkdir()
+        stream = JsonStream(path, "traceEvents", on_progress, is_bare=True)
+        stream.problems[BARE_BACKSLASHES] += 1
+        return [_read(stream, again, scanner)]
+
+
+def _read(stream: JsonStream, folder: Path, scanner: str | None) -> Recording:
+    """Return the recording in a stream; see `read_recordings`."""
     default = "compiled" if "compiled" in SCANNERS and not is_pure() else "python"
     scan = SCANNERS[scanner or default](stream).scan
-    builder = TableBuilder(Spool(folder), stream.problems)
+    builder = TableBuilder(Spool(folder), stream.problems, is_bare=stream.is_bare)
     try:
         for text in stream.chunks():
-            builder.add(scan(text))
+            found = scan(text)
+            if stream.has_bare_backslash and not stream.is_bare:
+                raise _BareBackslashError
+            builder.add(found)
         builder.finish(read_places(stream))
     finally:
         builder.spool.finish()
-    return [_recording(stream, builder)]
+    return _recording(stream, builder)
 
 
 def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
@@ -130,6 +170,7 @@ def _recording(stream: JsonStream, builder: TableBuilder) -> Recording:
         rank=rank,
         host=stream.member("host_name", str),
         pids=host_pids(builder.spool),
+        process_labels=builder.process_labels,
         signatures=builder.ops.signatures(),
         devices=_devices(stream, builder),
         trace={
@@ -239,16 +280,17 @@ class TableBuilder:
 
     Attributes:
         spool: the raw tables.
-        problems, skipped, annotated: as in `Recording`.
+        problems, skipped, annotated, process_labels: as in `Recording`.
         scanned: how many events there were, by the scanner that read them.
         span: the first start and the last end of what the program did.
         ranges, devices, ops: tables of several kinds of events, and what they say beside.
     """
 
-    def __init__(self, spool: Spool, problems: Counter[str]) -> None:
+    def __init__(self, spool: Spool, problems: Counter[str], *, is_bare: bool) -> None:
         shared = TableContext(spool, problems)
         self.spool, self.problems = spool, problems
         self.annotated, self.span = shared.annotated, shared.span
+        self.process_labels = shared.process_labels
         self.skipped: Counter[str] = Counter()
         self.scanned: Counter[str] = Counter()
         self.ranges, self.devices = RangeTables(shared), DeviceTables(shared)
@@ -265,14 +307,25 @@ class TableBuilder:
             "device annotation": self._device_annotations.append,
             "counter": self._counters.add_samples, "counted range": self._counters.add_ranges,
         }  # fmt: skip
+        self._append |= {FOREIGN + kind: self._add_foreign for kind in FOREIGN_KINDS}
+        self._foreign: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         self._pairs = PairedEvents(shared)
+        self._may_be_bare = not is_bare
+        self._is_torn = Meaning(lambda name: bool(_TORN.search(name)))
         self._places: PlacesById | None = None
         self._layer_names: Mapping[LayerPath, str] = {}
 
     def add(self, scan: Scan) -> None:
-        """Append what was scanned of a chunk of the file."""
+        """Append what was scanned of a chunk of the file.
+
+        Raises:
+            _BareBackslashError: backslashes in paths were taken for escapes.
+        """
         self.scanned[scan.scanner] += scan.count
         for events in scan.groups:
+            may_be_torn = self._may_be_bare and events.group == "python"
+            if may_be_torn and self._is_torn.flags(events.name).any():
+                raise _BareBackslashError
             if events.group == END or events.group.startswith(BEGIN):
                 self._pairs.add(events)
             else:
@@ -280,6 +333,19 @@ class TableBuilder:
         for (phase, category), count in scan.skipped.items():
             key = _skipped(phase, category)
             self.skipped[key] += count
+
+    def _add_foreign(self, events: EventColumns) -> None:
+        """Count events, and the time of those that are work of a device."""
+        args, word = events.args, events.group.removeprefix(FOREIGN)
+        of_device = args["device"].known | args["stream"].known | (args["task"].codes >= 0)
+        if (others := int((~of_device).sum())) > 0:
+            key = _skipped("X", word)
+            self.skipped[key] += others
+        events = events.where(of_device)
+        tasks = [word or task or "without a name" for task in events.args["task"].to_list()]
+        for kind, dur in zip(tasks, events.dur_ns.tolist(), strict=True):
+            self._foreign[kind][0] += 1
+            self._foreign[kind][1] += dur
 
     def finish(self, places: PlacesById | None = None) -> None:
         """Append what could not be before the end of the recording was known.
@@ -298,8 +364,17 @@ class TableBuilder:
                 self.skipped[problems.GPU_ANNOTATIONS] += len(events)
             else:
                 self.ranges.add_of_devices(events)
+        for kind, (count, time_ns) in self._foreign.items():
+            detail = f"{kind}, {format_time(time_ns)}"
+            self.problems[with_detail(problems.FOREIGN_WORK, detail)] += count
         self._places = places
         self._layer_names = self.ranges.finish(self.ops.span, layers_of(places))
+        self.ranges.steps.report(self.problems, self.skipped)
+        of_devices = [
+            may_be_step(name) for e in self._device_annotations for name in e.name.to_list()
+        ]
+        if self.spool.counts["launches"] and not self.ranges.steps.count and any(of_devices):
+            self.skipped[problems.GPU_STEPS] += sum(of_devices)
 
     def places(self) -> OpPlaces | None:
         """Return where ops were called, once the files of the spool are closed."""

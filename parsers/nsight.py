@@ -67,7 +67,7 @@ from pyprof2.problems import (
     UNKNOWN_PROCESS,
     WHOLE_GRAPHS,
 )
-from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording
+from pyprof2.recording import ANNOTATED_PEAKS, ANNOTATED_RANK, Recording, TextCodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -85,11 +85,14 @@ _NODES: Final = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _RANGES: Final = "NVTX_EVENTS"
 _STRINGS: Final = "StringIds"
+_THREADS: Final = "ThreadNames"
+_OF_AUTOGRAD: Final = "pt_autograd_"
+"""How PyTorch names the threads on which it runs backward."""
 
 _EXPORT: Final = "export.sqlite"
 
 _ACTIVITY_COLUMNS: Final = (
-    "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId"
+    "globalPid", "deviceId", "contextId", "streamId", "correlationId", "graphNodeId"
 )  # fmt: skip
 _CALL_COLUMNS: Final = ("globalTid", "correlationId", "nameId", "eventClass")
 _NODE_COLUMNS: Final = ("globalTid", "graphNodeId", "originalGraphNodeId")
@@ -163,14 +166,28 @@ class _ExportReader:
             self._row_count = sum(map(database.about, tables))
 
     @cached_property
-    def _only_pid(self) -> int | None:
+    def _only_process(self) -> int | None:
         """Return the one process that called CUDA; None if there are several, or it is unknown."""
         if "globalTid" not in self._database.columns(_CALLS):
             return None
         pid = sa.column("globalTid", sa.BigInteger).bitwise_rshift(PID_SHIFT)
-        query = sa.select(pid.bitwise_and(ID_MASK)).select_from(sa.table(_CALLS)).distinct()
+        query = sa.select(pid).select_from(sa.table(_CALLS)).distinct()
         pids = [row[0] for row in self._database.rows(query.limit(2))]
         return pids[0] if len(pids) == 1 and isinstance(pids[0], int) else None
+
+    @cached_property
+    def _autograd_threads(self) -> dict[int | None, frozenset[tuple[int, int]]]:
+        """Process and thread id of the threads that are named like those of autograd."""
+        found: dict[int, set[tuple[int, int]]] = {}
+        codes = TextCodes()
+        for rows in self._database.batches(_THREADS, {"globalTid": "int", "nameId": "int"}):
+            names = self._strings.codes(rows["nameId"], codes).to_pylist()
+            texts = list(codes)
+            for thread, code in zip(rows["globalTid"].to_pylist(), names, strict=True):
+                if None not in (thread, code) and texts[code].startswith(_OF_AUTOGRAD):
+                    place = (thread >> PID_SHIFT) & ID_MASK, thread & ID_MASK
+                    found.setdefault(thread >> PID_SHIFT, set()).add(place)
+        return {number: frozenset(threads) for number, threads in found.items()}
 
     def read(self) -> list[Recording]:
         """Return the recordings."""
@@ -187,9 +204,9 @@ class _ExportReader:
         for process, rows in self._by_process(_CALLS, "globalTid", _CALL_COLUMNS):
             self._add_calls(process, rows)
         for process, rows in self._by_process(_RANGES, "globalTid", _RANGE_COLUMNS, text="text"):
-            if process.pid not in self._ranges:
-                self._ranges[process.pid] = RangeReader(process, self._strings)
-            self._ranges[process.pid].add(rows)
+            if process.number not in self._ranges:
+                self._ranges[process.number] = RangeReader(process, self._strings)
+            self._ranges[process.number].add(rows)
         self._all_known = True
         self._read_stalls()
         self._read_created_nodes()
@@ -200,12 +217,13 @@ class _ExportReader:
     def _read_graphs(self) -> None:
         """Append graphs that were recorded as a whole, but for those whose nodes are there too."""
         nodes = {
-            pid: np.concatenate(process.correlations) for pid, process in self._processes.items()
+            number: np.concatenate(process.correlations)
+            for number, process in self._processes.items()
         }
         wanted = (*_ACTIVITY_COLUMNS, *GRAPH_COLUMNS)
         for process, rows in self._by_process(_GRAPHS, "globalPid", wanted):
             # One launch has one correlation id, and all nodes of its graph have it.
-            known = np.isin(ints(rows["correlationId"]), nodes.get(process.pid, ()))
+            known = np.isin(ints(rows["correlationId"]), nodes.get(process.number, ()))
             process.skipped[GRAPHS_WITH_NODES] += int(known.sum())
             process.problems[WHOLE_GRAPHS] += int((~known).sum())
             self._add_activities(process, where(rows, ~known), "graph", graphs)
@@ -248,28 +266,29 @@ class _ExportReader:
             wanted[text] = "text"
         for rows in self._database.batches(table, wanted):
             keys = ints(rows[key])
-            pids = np.where(keys == NO_ID, NO_ID, (keys >> PID_SHIFT) & ID_MASK)
-            for pid in pc.unique(pa.array(pids)).to_pylist():
-                mine = pids == pid
-                process = self._process(None if pid == NO_ID else pid, key)
+            # Machines may have processes of one number: what is above it says whose it is.
+            processes = np.where(keys == NO_ID, NO_ID, keys >> PID_SHIFT)
+            for number in pc.unique(pa.array(processes)).to_pylist():
+                mine = processes == number
+                process = self._process(None if number == NO_ID else number, key)
                 if process is not None:
                     yield process, rows if mine.all() else where(rows, mine)
                 else:
                     self._left_out += int(mine.sum())
             self._report(len(keys))
 
-    def _process(self, pid: int | None, key: str) -> Process | None:
+    def _process(self, number: int | None, key: str) -> Process | None:
         """Return the process that rows belong to; None if they are not to be read."""
-        if pid is None:
+        if number is None:
             # Whose a call or a range is cannot be found otherwise; GPU work can be.
             if key == "globalTid":
                 return None
-            pid = self._only_pid
-        if pid not in self._processes:
+            number = self._only_process
+        if number not in self._processes:
             if self._all_known:
                 return None
-            self._processes[pid] = Process(pid, self._folder)
-        return self._processes[pid]
+            self._processes[number] = Process(number, self._folder)
+        return self._processes[number]
 
     def _report(self, rows: int) -> None:
         if self._on_progress is not None:
@@ -299,6 +318,7 @@ class _ExportReader:
             "stream": rows["streamId"],
             "kind": np.full(count, texts["kind"][kind]),
             "graph_node_id": rows["graphNodeId"],
+            "context": rows["contextId"],
         }
         process.spool.append("activities", columns, count)
 
@@ -307,7 +327,7 @@ class _ExportReader:
 
     def _devices(self, process: Process) -> list[dict[str, Any]]:
         if process.devices is None:
-            process.devices = read_devices(self._database, process.pid)
+            process.devices = read_devices(self._database, process.number)
         return process.devices
 
     def _add_calls(self, process: Process, rows: Columns) -> None:
@@ -340,7 +360,7 @@ class _ExportReader:
         if not processes:
             msg = f"{self._database.shown_as}: neither GPU work nor NVTX ranges in it; {_RECORD}"
             raise TraceError(msg)
-        processes.sort(key=lambda process: (process.pid is None, process.pid or 0))
+        processes.sort(key=lambda p: (p.pid is None, p.pid or 0, p.number or 0))
         unix_ns = session_start(self._database)
         found = [self._recording(process, unix_ns) for process in processes]
         found[0].problems.update(reported_errors(self._database) + self._strings.problems)
@@ -357,7 +377,7 @@ class _ExportReader:
         else:
             process.problems[LAUNCHED_EARLY] += int(((ids > 0) & (ids < process.first_call)).sum())
         process.problems, process.skipped = +process.problems, +process.skipped
-        ranges = self._ranges.get(process.pid)
+        ranges = self._ranges.get(process.number)
         devices = with_undescribed(self._devices(process), process.ordinals)
         if process.cpu is not None:
             cpu = cpu_device(process.cpu, used_gpu=process.used_gpu, problems=process.problems)
@@ -379,6 +399,7 @@ class _ExportReader:
             source_root=process.source_root,
             entry=entry_of(process.entry),
             ops_are_ranges=True,
+            autograd_threads=self._autograd_threads.get(process.number, frozenset()),
         )
 
     def _trace(self, process: Process) -> dict[str, Any]:

@@ -132,7 +132,15 @@ def _numbers(
 
 _COLUMNS: Final = {
     "event": ("device", "action", "addr", "size", "time_us", "device_free", "stack", "note"),
-    "segment": ("device", "address", "total_size", "allocated_size", "active_size", "expandable"),
+    "segment": (
+        "device",
+        "address",
+        "total_size",
+        "allocated_size",
+        "active_size",
+        "expandable",
+        "private",
+    ),
     "block": ("segment", "address", "size", "requested_size", "state", "stack"),
 }
 

@@ -8,7 +8,7 @@ have no place in any table are skipped: the second register.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -62,12 +62,14 @@ class Problem:
         text: what `check` says, with `{}` for the detail.
         advice: what to do next time; if empty, what the format of the recording advises.
         is_harmless: whether no number changes by it, so that nobody is warned.
+        changes_sums: whether sums of time rest on it, so that every heading says it.
     """
 
     slug: str
     text: str
     advice: str = ""
     is_harmless: bool = False
+    changes_sums: bool = False
 
     def advice_of(self, of_format: Advice) -> str:
         """Return what to do next time."""
@@ -84,9 +86,16 @@ PROBLEMS: Final[dict[str, Problem]] = {}
 """Every problem, by its slug."""
 
 
-def _register(slug: str, text: str, advice: str = "", *, is_harmless: bool = False) -> str:
+def _register(
+    slug: str,
+    text: str,
+    advice: str = "",
+    *,
+    is_harmless: bool = False,
+    changes_sums: bool = False,
+) -> str:
     """Return the slug under which the problem is now known."""
-    PROBLEMS[slug] = Problem(slug, text, advice, is_harmless)
+    PROBLEMS[slug] = Problem(slug, text, advice, is_harmless, changes_sums)
     return slug
 
 
@@ -133,6 +142,12 @@ COMMA_REPAIRED: Final = _register(
     "comma-repaired", "a comma too many or too few between events: repaired"
 )
 EVENT_REPAIRED: Final = _register("event-repaired", "an event that is not valid JSON: repaired")
+BARE_BACKSLASHES: Final = _register(
+    "bare-backslashes",
+    "backslashes that escape nothing, as in paths of Windows: none in the file is an escape",
+    "nothing is lost: newer PyTorch escapes them",
+    is_harmless=True,
+)
 NO_EVENT: Final = _register("no-event", "an event that is no event: dropped")
 WRONG_TYPE: Final = _register("wrong-type", "a field of an event of the wrong type: left out")
 NOT_UTF8: Final = _register("not-utf8", "text that is not UTF-8: repaired")
@@ -153,13 +168,28 @@ UNPAIRED_END: Final = _register(
     _COPY_AGAIN,
 )
 _TIMES_WRONG: Final = "busy time, spans and shares are wrong with it: leave it out, or record again"
-WORK_TOO_LONG: Final = _register("work-too-long", "GPU work that lasts over an hour", _TIMES_WRONG)
+WORK_TOO_LONG: Final = _register(
+    "work-too-long", "GPU work that lasts over an hour", _TIMES_WRONG, changes_sums=True
+)
 WORK_AT_ZERO: Final = _register(
-    "work-at-zero", "GPU work at time 0, hours from all other work", _TIMES_WRONG
+    "work-at-zero", "GPU work at time 0, hours from all other work", _TIMES_WRONG, changes_sums=True
+)
+WORK_OVERRUNS: Final = _register(
+    "work-overruns",
+    "GPU work that ends after later work of its stream: cut where that begins",
+    "a stream does one thing after another, so the recorded end is wrong, and the time that is "
+    "left to such work is its upper bound; record again",
+    changes_sums=True,
+)
+FOREIGN_WORK: Final = _register(
+    "foreign-work",
+    "work of a device that pyprof2 does not read: {}",
+    "it reads that of NVIDIA, AMD and Intel GPUs and of MTIA; of others it shows what the host did",
+    changes_sums=True,
 )
 WORK_BEFORE_LAUNCH: Final = _register(
     "work-before-launch",
-    "GPU work that begins before its launch",
+    "GPU work that begins before its launch, by up to {}",
     "the clocks of host and device differ, or a time is wrong: idle time and waits are wrong with "
     "it; record again",
 )
@@ -172,6 +202,19 @@ EXTERNAL_IDS: Final = _register(
     "external-ids",
     "the file's external ids repeat the correlation ids: not used",
     "nothing is lost: ops are found by time; newer PyTorch writes better ids",
+    is_harmless=True,
+)
+FRAMES_ENDLESS: Final = _register(
+    "frames-endless",
+    "Python frames whose return was not recorded: ended where what they called does",
+    "ops after that, up to the next frame of the caller, have no layer and no line; newer PyTorch "
+    "records these returns",
+)
+STEPS_EMPTY: Final = _register(
+    "steps-empty",
+    "steps in which no op begins and no GPU work is launched",
+    "means of steps count them: let each step end where the next one begins, prof.step() once in "
+    "each iteration",
     is_harmless=True,
 )
 
@@ -235,7 +278,20 @@ COMPILE_NOTES: Final = _register(
     "parse with the version of pyprof2 that recorded",
 )
 UNKNOWN_PROCESS: Final = _register(
-    "unknown-process", "GPU work of an unknown one of several processes: not linked"
+    "unknown-process",
+    "GPU work of an unknown one of several processes: not linked",
+    "launches of its id are in the file, and nothing says which process's: name the files of the "
+    "ranks, or their folder, not one that they were merged into",
+)
+DEVICES_APART: Final = _register(
+    "devices-apart",
+    "devices of one number in processes with labels of their own: counted apart, under new numbers",
+    "each rank's own file says which device it used: name those, or their folder",
+)
+DEVICE_SHARED: Final = _register(
+    "device-shared",
+    "devices of one number that several processes of the file use: taken for one",
+    "if they are of different machines, name the files of the ranks, or their folder",
 )
 NSIGHT_ERROR: Final = _register(
     "nsight-error", "Nsight Systems: {}", "see the diagnostics of the report in nsys-ui"
@@ -262,7 +318,7 @@ def look_up(key: str) -> Problem:
     if found is None:
         return Problem(key, key)
     text = found.text.replace("{}", detail, 1)
-    return Problem(slug, text, found.advice, found.is_harmless)
+    return replace(found, text=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +369,18 @@ OTHER_PROCESSES: Final = _skip("other-processes", "rows of processes that used n
 TRACED_OPS: Final = _skip("traced-ops", "ops that torch.compile traced, and did not run")
 PLACES_LOST: Final = _skip(
     "places-lost", "ops that the annotation saw, and the profiler did not record"
+)
+OPEN_STEPS: Final = _skip(
+    "open-step",
+    "as a step, {}: it is open, as recording stopped in it, or nothing begins in it any more; no "
+    "count or mean of steps has it",
+    may_matter=True,
+)
+GPU_STEPS: Final = _skip(
+    "gpu-steps",
+    "steps that only the GPU's annotations name, beside launches that are recorded: record the "
+    "CPU's activities, too",
+    may_matter=True,
 )
 NO_PHASE: Final = _skip("no-phase", "events without a phase", may_matter=True)
 UNKNOWN_EVENT: Final = _skip("unknown-event", "events of an unknown kind: {}", may_matter=True)

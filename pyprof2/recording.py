@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import mmap
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -23,7 +24,7 @@ from pyprof2.columns import combine_keys, groups_of, sum_at
 from pyprof2.tables import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -55,7 +56,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "device": _I64, "stream": _I64, "kernel": TEXT, "kind": TEXT, "bytes": _I64,
             "copy_kind": TEXT, "grid": TEXT, "block": TEXT, "registers": _I64,
             "shared_bytes": _I64, "blocks_per_sm": _F64, "occupancy_pct": _F64,
-            "graph_node_id": _I64, "recorded_id": _I64,
+            "graph_node_id": _I64, "recorded_id": _I64, "context": _I64, "process": TEXT,
         }
     ),
     "launches": pa.schema(
@@ -77,7 +78,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "ranges": pa.schema(
         {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "name": TEXT, "kind": TEXT,
-            "domain": TEXT, "signature_id": _I64,
+            "domain": TEXT, "signature_id": _I64, "frame_id": _I64, "frame_caller": _I64,
         }
     ),
     "memory": pa.schema(
@@ -111,7 +112,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
             "start_ns": _I64, "dur_ns": _I64, "pid": _I64, "tid": _I64, "device": _I64,
             "stream": _I64, "kind": TEXT, "name": TEXT, "correlation_id": _I64,
             "waits_for_correlation_id": _I64,
-            "waits_for_stream": _I64,
+            "waits_for_stream": _I64, "process": TEXT,
         }
     ),
     "created_nodes": pa.schema(
@@ -122,12 +123,14 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     ),
 }  # fmt: skip
 """The raw tables. `activities.kind` is `kernel`, `memcpy`, `memset`, or `graph` for one execution
-of a whole graph whose kernels were not recorded; `ranges.kind` as in the canonical table; the text
-of a `layer` or `source` is the whole layer or stack; `launches.kernel`, `grid` and `block` are what
-is launched, where the recorder says it of the call; `ranges.tid` is the thread that started the
-range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for an op
-that began later, and `record_id` another one, which PyTorch gave it, and which our annotation may
-know. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
+of a whole graph whose kernels were not recorded; `process` is the label that the file writes before
+the number of a device, see `Recording.process_labels`; `ranges.kind` as in the canonical table; the
+text of a `layer` or `source` is the whole layer or stack; `frame_id` is the id of a Python frame,
+and `frame_caller` that of the one that called it; `launches.kernel`, `grid` and `block` are
+what is launched, where the recorder says it of the call; `ranges.tid` is the thread that started
+the range. `recorded_id` is the id by which the recorder itself ties a launch to an op: larger for
+an op that began later, and `record_id` another one, which PyTorch gave it, and which our annotation
+may know. Our annotation says of an op: `layer`, `stack`, `direction`, `recompute`,
 `accumulate` (it adds up a gradient), and `thread_nr`, its number for the thread that counted
 `sequence_nr`. `created_nodes` are the nodes of graphs, when each was made and of which other one it
 is a copy. `flows` are the recorder's own forward-backward pairs: two rows of one `flow_id`, by
@@ -215,26 +218,49 @@ class Spool:
 
     def finish(self) -> None:
         """Close the files; nothing can be appended after it, and it can go to another process."""
-        for table in list(self._waiting):
+        for table in {*self._waiting, *self._writers}:
+            self.close(table)
+
+    def close(self, table: str) -> None:
+        """Close the file of a table to which nothing is appended any more, so that it is read."""
+        if table in self._waiting:
             self._write(table)
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+        if table in self._writers:
+            self._writers.pop(table).close()
 
     def drop(self, table: str, rows: Rows) -> None:
         """Drop rows at these positions of a table whose file is closed."""
         keep = np.ones(self.counts[table], bool)
         keep[rows] = False
+
+        def kept(part: pa.Table, at: int) -> pa.Table:
+            return part.filter(pa.array(keep[at : at + part.num_rows]))
+
+        self._write_again(table, kept)
+        self.counts[table] -= len(rows)
+
+    def replace(self, table: str, columns: Mapping[str, Rows | pa.Array]) -> None:
+        """Replace whole columns of numbers of a table whose file is closed."""
+
+        def replaced(part: pa.Table, at: int) -> pa.Table:
+            for name, values in columns.items():
+                own = values[at : at + part.num_rows]
+                own = own if isinstance(own, pa.Array) else pa.array(own)
+                part = part.set_column(part.column_names.index(name), name, own)
+            return part
+
+        self._write_again(table, replaced)
+
+    def _write_again(self, table: str, changed: Callable[[pa.Table, int], pa.Table]) -> None:
+        """Write a table anew, of which `changed` is given parts and where these begin."""
         path, at = self._folder / f"{table}.arrow", 0
-        kept = path.with_suffix(".kept")
-        with pa.ipc.new_file(kept, _code_schema(table)) as writer:
+        new = path.with_suffix(".new")
+        with pa.ipc.new_file(new, _code_schema(table)) as writer:
             for part in self.slices(table, RAW_SCHEMAS[table].names):
-                own = part.filter(pa.array(keep[at : at + part.num_rows]))
-                writer.write_table(own.combine_chunks())
+                writer.write_table(changed(part, at).combine_chunks())
                 at += part.num_rows
         close_files()
-        kept.replace(path)
-        self.counts[table] -= len(rows)
+        new.replace(path)
 
     def read(
         self, table: str, columns: Sequence[str] | None = None, rows: Rows | None = None
@@ -528,6 +554,15 @@ class CompileEvent(NamedTuple):
     reason: str
 
 
+class LostTime(NamedTuple):
+    """When it is not known what a thread ran: a frame whose return is lost may have ended."""
+
+    pid: int
+    tid: int
+    start_ns: int
+    end_ns: int
+
+
 @dataclass
 class Recording:
     """One process's raw tables and what its file says of itself.
@@ -536,6 +571,7 @@ class Recording:
         rank: its rank as the file says it; None if it does not.
         host: the name of its machine, None if the file does not say it.
         pids: the ids of the host processes that called ops or launched work.
+        process_labels: what the file writes before the number of a process, by id: `[TP00]`.
         spool: the raw tables.
         signatures: by `signature_id`.
         devices: rows of the canonical table `devices`, without rank.
@@ -553,12 +589,15 @@ class Recording:
         places: where ops were called; None: nothing but the tables says it.
         compiled: the graphs that the program compiled, as far as they were noted.
         compile_events: why they are not fewer.
+        lost_times: when it is not known which Python frames ran.
+        autograd_threads: process and thread id of those whose name says that they run autograd.
     """
 
     spool: Spool
     rank: int | None = None
     host: str | None = None
     pids: frozenset[int] = frozenset()
+    process_labels: dict[int, str] = field(default_factory=dict)
     signatures: list[Signature] = field(default_factory=list)
     devices: list[dict[str, Any]] = field(default_factory=list)
     trace: dict[str, Any] = field(default_factory=dict)
@@ -574,12 +613,37 @@ class Recording:
     places: OpPlaces | None = None
     compiled: list[CompiledGraph] = field(default_factory=list)
     compile_events: list[CompileEvent] = field(default_factory=list)
+    lost_times: list[LostTime] = field(default_factory=list)
+    autograd_threads: frozenset[tuple[int, int]] = frozenset()
 
     def read(
         self, table: str, columns: Iterable[str] | None = None, rows: Rows | None = None
     ) -> pa.Table:
         """Return a raw table, or its rows at these positions; see `RAW_SCHEMAS`."""
         return self.spool.read(table, None if columns is None else list(columns), rows)
+
+
+_STEP_NUMBER: Final = re.compile(r"(?<!\d)\d{1,18}(?!\d)")
+
+
+def step_number(name: str) -> int | None:
+    """Return the number of a step by the text of its range: the first number in it."""
+    match = _STEP_NUMBER.search(name)
+    return int(match[0]) if match else None
+
+
+_EPOCH: Final = re.compile(r"step#\d+ \(epoch (\d{1,18}): .*\)")
+
+
+def renumbered_step(number: int, epoch: int, name: str) -> str:
+    """Return the text of a step's range whose number has come before: it is numbered on."""
+    return f"step#{number} (epoch {epoch}: {name})"
+
+
+def step_epoch(name: str) -> int | None:
+    """Return what `renumbered_step` says of a step; None: it has its own number."""
+    match = _EPOCH.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def host_pids(spool: Spool) -> frozenset[int]:
@@ -640,7 +704,7 @@ class Snapshot:
         events: in the order of recording: `device`, `action` (text), `address`, `bytes`,
             `time_ns`, `device_free_bytes`, `stack` (place in `stacks`), `note`; null: not known.
         segments: `device`, `address`, `total_bytes`, `allocated_bytes`, `active_bytes`,
-            `expandable`.
+            `expandable`, and `private`: whether it is of a pool of its own, as that of a graph.
         blocks: `segment` (its place), `address`, `bytes`, `requested_bytes`, `state`, `stack`.
         stacks: each distinct one once.
         settings: of the allocator, as far as they are recorded.

@@ -47,6 +47,7 @@ SUMMARY: Final = Table(
         _count("op_count", "Op calls."),
         _time("op_time_ns", "Sum of the ops' self times."),
         _count("launched_count", "Kernels with a launch."),
+        _count("unsure_count", "Kernels that several processes may have launched: without one."),
         _count("linked_count", "Kernels with an op."),
         _count("other_threads_count", "Kernels without op, launched on threads without any op."),
         _time("linked_ns", "Time of the kernels with an op."),
@@ -115,6 +116,11 @@ STEPS: Final = Table(
         whole("device", "Ordinal of the device; null without any."),
         whole(
             "step", "Number of the step; it may come again in another recording.", nullable=False
+        ),
+        whole(
+            "epoch",
+            "How often the recorded numbers of steps have begun again, after which they are "
+            "numbered on; null: never.",
         ),
         _time("host_start_ns", "Start on the host."),
         _time("host_dur_ns", "Duration on the host."),
@@ -217,7 +223,8 @@ SUMS: Final = Table(
         text("source", "`path:line` of the user's own."),
         text("library", "The library of the innermost line; `(own)`: the user's code."),
         text("range", "The user's own ranges around the launch."),
-        whole("stream", "Stream."),
+        whole("device", "Ordinal of the device."),
+        whole("stream", "Queue in the device."),
         text("copy_kind", "From where to where a copy goes."),
         text("tensor_core_missed", "Why Tensor Cores were not used that could have been."),
         text("roofline_flag", "Why a rate above its roof may be right."),

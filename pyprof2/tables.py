@@ -28,6 +28,8 @@ else crosses between the stages, so a format's own words stop at its parser.
     `cost_call_id` of kernels and copies; `graph_id_ns` and its like of summaries.
 12. what the lines of ops rest on: `source_evidence` of ops.
 13. what each node of compiled code does: `flops`, `bytes` and their like of `kernel_parts`.
+14. kernels of an unknown process: `unsure_count` of summaries; steps whose numbers begin again:
+    `epoch` of steps; `device` of sums.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from pyprof2.errors import TableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA_VERSION: Final = 13
+SCHEMA_VERSION: Final = 14
 
 CATEGORIES: Final = (
     "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
@@ -543,11 +545,12 @@ RANGES: Final = Table(
         ),
         text(
             "kind",
-            "`step`, `annotation`, `layer`, `source`, `module`, `python`, `internal` work of "
-            "PyTorch's, `energy`, a reading of counters, `collective`, what our annotation says of "
-            "one, `marker` of PyProf's, or, where no launch is recorded, `device annotation`: "
-            "when a stream worked for an annotation; process and thread are device and stream, "
-            "and what its ranges have in common is the domain.",
+            "`step`, `open step`, one in which recording stopped or nothing begins, `annotation`, "
+            "`layer`, `source`, `module`, `python`, `internal` work of PyTorch's, `energy`, a "
+            "reading of counters, `collective`, what our annotation says of one, `marker` of "
+            "PyProf's, or, where no launch is recorded, `device annotation`: when a stream worked "
+            "for an annotation; process and thread are device and stream, and what its ranges have "
+            "in common is the domain.",
         ),
         text("domain", "NVTX domain; null for the default one, or without domains."),
         whole(

@@ -30,6 +30,7 @@ GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES: Final = "NVTX_EVENTS"
 STRINGS: Final = "StringIds"
+THREADS: Final = "ThreadNames"
 GPUS: Final = "TARGET_INFO_GPU"
 
 PUSHED: Final = 59
@@ -43,14 +44,14 @@ _TEXTS: Final = ("text", "value", "name", "jsonText", "utcTime")
 _VM: Final = 1 << 48
 
 
-def global_pid(pid: int) -> int:
+def global_pid(pid: int, machine: int = 0) -> int:
     """Return the serialized id of a process."""
-    return _VM | pid << 24
+    return machine << 56 | _VM | pid << 24
 
 
-def global_tid(pid: int, tid: int) -> int:
+def global_tid(pid: int, tid: int, machine: int = 0) -> int:
     """Return the serialized id of a thread."""
-    return global_pid(pid) | tid
+    return global_pid(pid, machine) | tid
 
 
 @dataclass
@@ -74,10 +75,13 @@ class Export:
 
     def activity(self, table: str, start: int, dur: int, correlation: int, **row: Any) -> Export:
         """Add GPU work; `pid` and `device` may be given."""
-        pid, device = row.pop("pid", PID), row.pop("device", 0)
+        pid, device, machine = (
+            row.pop(*each) for each in (("pid", PID), ("device", 0), ("machine", 0))
+        )
         full = {
             "start": start, "end": start + dur, "deviceId": device, "contextId": 1, "streamId": 7,
-            "correlationId": correlation, "globalPid": global_pid(pid), "graphNodeId": None,
+            "correlationId": correlation, "globalPid": global_pid(pid, machine),
+            "graphNodeId": None,
         }  # fmt: skip
         return self.add(table, **full | row)
 
@@ -91,8 +95,8 @@ class Export:
         return self.activity(KERNELS, start, dur, correlation, **shape | row)
 
     def call(self, name: str, start: int, dur: int, correlation: int = 1, **where: int) -> Export:
-        """Add a call of the CUDA API; `pid`, `tid` and `event_class` may be given."""
-        thread = global_tid(where.get("pid", PID), where.get("tid", MAIN))
+        """Add a call of the CUDA API; `pid`, `tid`, `machine`, `event_class` may be given."""
+        thread = global_tid(where.get("pid", PID), where.get("tid", MAIN), where.get("machine", 0))
         return self.add(
             CALLS, start=start, end=start + dur, eventClass=where.get("event_class", 0),
             globalTid=thread, correlationId=correlation, nameId=self.string(name),
@@ -102,7 +106,8 @@ class Export:
         """Add a kernel, and its launch at `start` on a thread; the kernel runs 1000 ns later."""
         pid = where.get("pid", PID)
         self.call("cudaLaunchKernel_v7000", start, 5, correlation, **where)
-        return self.kernel(name, start + 1000, 100, correlation, pid=pid)
+        machine = where.get("machine", 0)
+        return self.kernel(name, start + 1000, 100, correlation, pid=pid, machine=machine)
 
     def range(
         self,
@@ -115,9 +120,10 @@ class Export:
     ) -> Export:
         """Add an NVTX event, its text inline or registered.
 
-        `pid`, `tid`, `domain`, `payload` and `kind` may be given.
+        `pid`, `tid`, `machine`, `domain`, `payload` and `kind` may be given.
         """
-        thread = global_tid(where.get("pid") or PID, where.get("tid") or MAIN)
+        machine = where.get("machine") or 0
+        thread = global_tid(where.get("pid") or PID, where.get("tid") or MAIN, machine)
         text_id = self.string(text) if registered and text is not None else None
         return self.add(
             RANGES, start=start, end=end, eventType=where.get("kind", PUSHED), globalTid=thread,
@@ -128,6 +134,11 @@ class Export:
     def domain(self, name: str = DOMAIN, number: int = OURS, *, pid: int = PID) -> Export:
         """Add the creation of an NVTX domain."""
         return self.range(name, 0, None, pid=pid, domain=number, kind=DOMAIN_CREATED)
+
+    def thread_name(self, name: str, tid: int, *, pid: int = PID, machine: int = 0) -> Export:
+        """Add the name of a thread."""
+        thread = global_tid(pid, tid, machine)
+        return self.add(THREADS, globalTid=thread, nameId=self.string(name), priority=20)
 
     def marker(self, marker: Marker, start: int, end: int | None, **rest: Any) -> Export:
         """Add a range of our annotation, or an instant if it has no end."""

@@ -27,9 +27,9 @@ from pyprof2.analysis.hardware.kernel_names import (
     short_name,
 )
 from pyprof2.analysis.hardware.verdict import judge
-from pyprof2.analysis.linking.kernels import LINKS, Launches, LinkedActivities
+from pyprof2.analysis.linking.kernels import LINKS, UNSURE, Launches, LinkedActivities
 from pyprof2.analysis.linking.pair import TIED
-from pyprof2.analysis.linking.ranges import link_steps
+from pyprof2.analysis.linking.ranges import link_steps, link_steps_of_devices
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import (
@@ -66,7 +66,7 @@ _NOTES: Final = [
     "layer and source of the node that ran before AccumulateGrad",
     "forward op found by number alone: C++ nodes share numbers with helper ops",
     "a whole graph in one row: its kernels were not recorded",
-    "several processes have a launch of its correlation id",
+    UNSURE,
     TIED,
 ]
 
@@ -104,15 +104,17 @@ def _activity_part(recording: Recording, linked: Linked, found: LinkedActivities
     threads, launch = linked.threads, found.launch
     start = lookup(linked.launches.start, launch, NO_ID)
     thread = lookup(linked.launches.thread, launch, 0)
+    step = link_steps(linked.steps, threads, thread, start)
+    by_time = link_steps_of_devices(linked.steps, threads, found.start)
     columns |= {
         name: int_array(np.where(launch >= 0, values, NO_ID), NO_ID)
         for name, values in (
             ("pid", threads.pid(thread)),
             ("tid", threads.tid(thread)),
             ("launch_ns", start),
-            ("step", link_steps(linked.steps, threads, thread, start)),
         )
     }
+    columns["step"] = int_array(np.where(launch >= 0, step, by_time), NO_ID)
     around = linked.launch_ranges.at(launch)
     link = found.link
     if linked.compiled is not None:

@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from pyprof2.analysis.costs import load_extensions
 from pyprof2.analysis.costs.attribute import OpCosts, cost_ops
 from pyprof2.analysis.costs.evidence import DistinctCalls, find_evidence
-from pyprof2.analysis.intervals import nearest_marked
+from pyprof2.analysis.intervals import Nest, nearest_marked
 from pyprof2.analysis.linking.directions import link_directions
 from pyprof2.analysis.linking.kernels import (
     Launches,
@@ -28,13 +29,11 @@ from pyprof2.analysis.linking.stacks import Around, Stacks, choose_lines
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.analysis.linking.user_ranges import RangePaths, UserRanges, choose_users, node_threads
 from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
-from pyprof2.recording import Recording, TextCodes, code_column, int_column
+from pyprof2.recording import LostTime, Recording, TextCodes, code_column, int_column
 from pyprof2.tables import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
     from pyprof2.analysis.intervals import Bool, Int
 
@@ -212,14 +211,30 @@ def _look_around(
     ranges = read_ranges(recording, threads)
     stack, evidence = _stacks_of(stacks, ops, ranges, called)
     modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
-    around = link_layers(modules, layers, ops, pairs.forward)
-    layer = merge_texts(called.layer, around)
+    codes, names = link_layers(modules, layers, ops, pairs.forward)
+    if recording.lost_times:
+        is_lost = _are_lost(recording, ops, threads)
+        codes = np.where(is_lost, -1, codes)
+        is_lost &= evidence == FRAMES
+        stack, evidence = (np.where(is_lost, -1, each) for each in (stack, evidence))
+    layer = merge_texts(called.layer, (codes, names))
     steps, annotations = (ranges.get(kind, NO_RANGES) for kind in ("step", "annotation"))
     # A name that FSDP gives a layer may mean any layer that is known at all.
     known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
     sharded = link_sharded(annotations, known, ops.thread, ops.start, layer)
     modules_called = [modules, layers]
     return _Around(stack, evidence, called, layer, sharded, steps, annotations, modules_called)
+
+
+def _are_lost(recording: Recording, ops: Ops, threads: Threads) -> Bool:
+    """Return which ops begin where it is not known what their thread runs."""
+    columns = zip(*recording.lost_times, strict=True)
+    table = pa.table(dict(zip(LostTime._fields, columns, strict=True)))
+    start, end = (int_column(table, name, 0) for name in ("start_ns", "end_ns"))
+    known = np.isin(int_column(table, "pid", 0), threads.pids)
+    known &= np.isin(int_column(table, "tid", 0), threads.tids)
+    thread = threads.number(table.filter(pa.array(known)))
+    return Nest.of(thread, start[known], end[known]).holds(ops.thread, ops.start)
 
 
 def link_recording(

@@ -11,10 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.linking.threads import NO_ID, candidates, choose_processes
+from pyprof2.analysis.linking.threads import (
+    NO_ID,
+    ProcessEvidence,
+    candidates,
+    choose_processes,
+)
 from pyprof2.columns import combine_keys, lookup, order_of
-from pyprof2.problems import WORK_AT_ZERO, WORK_BEFORE_LAUNCH
+from pyprof2.problems import (
+    DEVICE_SHARED,
+    UNKNOWN_PROCESS,
+    WORK_AT_ZERO,
+    WORK_BEFORE_LAUNCH,
+    with_detail,
+)
 from pyprof2.recording import Recording, code_column, int_column
+from pyprof2.units import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,11 +35,16 @@ if TYPE_CHECKING:
     from pyprof2.analysis.linking.ops import Ops
     from pyprof2.analysis.linking.threads import Threads
 
-_KEYS: Final = ("pid", "correlation_id", "recorded_id", "kind", "device")
+_KEYS: Final = ("pid", "correlation_id", "recorded_id", "kind", "device", "process")
 LINKS: Final = [
     "none", "correlation", "external_id", "graph", "range", "graph_id", "graph_names",
     "graph_order", "compiled",
 ]  # fmt: skip
+
+_CLOCK_NS: Final = 1_000
+"""Clocks of host and device agree no better than this."""
+UNSURE: Final = "several processes have a launch of its correlation id"
+"""The `link_note` of an activity whose process is not known."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +135,16 @@ def link_activities(
     is_whole_graph = np.array([text == "graph" for text in kinds] or [False])[kind]
     is_kernel = np.array([text == "kernel" for text in kinds] or [False])[kind] | is_whole_graph
     launch, unsure = _launches_of(recording, table, start, launches, threads)
-    early = (launch >= 0) & (start < lookup(launches.start, launch, 0))
+    ahead = np.where(launch >= 0, lookup(launches.start, launch, 0) - start, 0)
+    early = ahead >= _CLOCK_NS
     if recording.problems[WORK_AT_ZERO]:  # those are counted already
         early &= start != 0
     if early.any():
-        recording.problems[WORK_BEFORE_LAUNCH] += int(early.sum())
+        # By the least power of ten that the time is not above.
+        power, count = np.unique(np.ceil(np.log10(ahead[early])), return_counts=True)
+        for each, times in zip(power.tolist(), count.tolist(), strict=True):
+            key = with_detail(WORK_BEFORE_LAUNCH, format_time(10 ** int(each)))
+            recording.problems[key] += times
     op = np.where(launch >= 0, launches.op[launch], -1) if len(launches.op) else launch
     by_time = "range" if recording.ops_are_ranges else "correlation"
     link = np.where(op >= 0, LINKS.index(by_time), LINKS.index("none"))
@@ -176,15 +198,43 @@ def _processes(
         recording.read("launches", ["recorded_id"], launches.row), "recorded_id", -1
     )
     recorded = int_column(table, "recorded_id", NO_ID)
-    has_id, is_before, named = (np.zeros((len(pids), len(start)), bool) for _ in range(3))
+    has_call, is_before, named = (np.zeros((len(pids), len(start)), bool) for _ in range(3))
     for at, pid in enumerate(pids.tolist()):
         own = np.flatnonzero(of_launch == pid)
         call, is_before[at] = candidates(
             launches.correlation[own], launches.start[own], correlation, start
         )
-        has_id[at] = (call >= 0) & (correlation != NO_ID)
+        has_call[at] = (call >= 0) & (correlation != NO_ID)
         if recording.trusts_recorded_id:
-            named[at] = has_id[at] & (lookup(of_call[own], call, -1) == recorded)
-    possible = np.where(is_before.any(axis=0), has_id & is_before, has_id)
-    chosen = choose_processes(possible, named, int_column(table, "device", -1))
-    return lookup(pids, chosen, NO_ID), (chosen < 0) & possible.any(axis=0)
+            named[at] = has_call[at] & (lookup(of_call[own], call, -1) == recorded)
+            # An id of another op speaks against the launch.
+            has_call[at] &= named[at] | (recorded <= 0) | (lookup(of_call[own], call, -1) <= 0)
+    is_before &= has_call
+    evidence = ProcessEvidence(
+        has_call,
+        np.where(is_before.any(axis=0), is_before, has_call),
+        named,
+        _labelled(recording, table, pids),
+    )
+    chosen, unsure = choose_processes(evidence, int_column(table, "device", -1), correlation)
+    if unsure.any():
+        recording.problems[UNKNOWN_PROCESS] += int(unsure.sum())
+    used = np.unique(np.stack((int_column(table, "device", -1), chosen))[:, chosen >= 0], axis=1)[0]
+    if len(shared := np.unique(used[:-1][used[1:] == used[:-1]])):
+        recording.problems[DEVICE_SHARED] += len(shared)
+    return lookup(pids, chosen, NO_ID), unsure
+
+
+def _labelled(recording: Recording, table: pa.Table, pids: Int) -> Bool:
+    """Return by process and activity whether the file may write one label before the ids of both.
+
+    Where labels say anything, an activity whose label no process has is of none of them.
+    """
+    code, labels = code_column(table, "process")
+    place = {label: at for at, label in enumerate(labels)}
+    names = [recording.process_labels.get(pid) for pid in pids.tolist()]
+    of_pid = np.array([-1 if name is None else place.get(name, -2) for name in names])
+    if of_pid.max() < 0:
+        return np.ones((len(pids), len(code)), bool)
+    same: Bool = (code == -1) | (of_pid == -1)[:, None] | (of_pid[:, None] == code)
+    return same

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +10,10 @@ import numpy as np
 from pyprof2.analysis.intervals import Bool, Int, Nest
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import lookup
-from pyprof2.recording import Recording, code_column, int_column
+from pyprof2.recording import Recording, code_column, int_column, step_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_STEP_NUMBER: Final = re.compile(r"(?<!\d)\d{1,18}(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -73,16 +70,22 @@ NO_RANGES: Final = Ranges(
 )
 
 
-def step_number(name: str) -> int | None:
-    """Return the number of a step by the text of its range: the first number in it."""
-    match = _STEP_NUMBER.search(name)
-    return int(match[0]) if match else None
-
-
 def link_steps(steps: Ranges, threads: Threads, thread: Int, time: Int) -> Int:
     """Return the number of the step range, on any thread of the process, that holds each time."""
-    numbers = [step_number(text) for text in steps.names]
-    number_of = np.array([NO_ID if n is None else n for n in numbers] or [NO_ID], np.int64)
     process = threads.process(steps.thread)
     found = Nest.of(process, steps.start, steps.end).innermost(threads.process(thread), time)
-    return lookup(number_of[steps.name], found, NO_ID)
+    return lookup(_numbers(steps), found, NO_ID)
+
+
+def link_steps_of_devices(steps: Ranges, threads: Threads, time: Int) -> Int:
+    """Return the number of the step that devices saw around each time; such are of no process."""
+    own = steps.where(threads.pid(steps.thread) == NO_ID)
+    found = own.nest().innermost(np.zeros(len(time), np.int64) + own.thread[:1].sum(), time)
+    return lookup(_numbers(own), found, NO_ID)
+
+
+def _numbers(steps: Ranges) -> Int:
+    """Return the number of each step; `NO_ID` of one without."""
+    numbers = [step_number(text) for text in steps.names]
+    found: Int = np.array([NO_ID if n is None else n for n in numbers] or [NO_ID])[steps.name]
+    return found

@@ -1,16 +1,17 @@
 """The threads and processes of a recording, as small numbers, and which process launched what.
 
 Recorders may not say which process launched a GPU activity. Correlation ids count within a process:
-in a file that several were merged into, a launch of the right id may be another process's. What
-separates them: the recorder's own id of the op, which the launch has too; that an id occurs in
-one of the processes only, or that only one launched before the activity began; else that all other
-work of the device is of one process.
+in a file that several were merged into, a launch of the right id may be another process's, above
+all where the right one was not recorded. What proves a process: that the file writes the same label
+before the ids of both, or that the recorder's own id of the op is the launch's too. Where all of
+that is of one process for a device, its other work is of that process as well. Without proof, a
+launch and work of an id that neither another process nor another device has belong together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -68,22 +69,56 @@ class Threads:
         return lookup(self.tids, thread % max(1, len(self.tids)), NO_ID)
 
 
-def choose_processes(possible: Bool, named: Bool, device: Int) -> Int:
-    """Return the process of each activity as a position, -1 where it cannot be known.
+class ProcessEvidence(NamedTuple):
+    """Evidence for each process, by process and activity.
+
+    Attributes:
+        has_call: whether it has a launch of the id, against which nothing speaks.
+        is_possible: of these, those that start not after the activity, if any does.
+        named: whether the recorder's own id says so.
+        labelled: whether it has the label of the activity, or either has none.
+    """
+
+    has_call: Bool
+    is_possible: Bool
+    named: Bool
+    labelled: Bool
+
+
+def choose_processes(evidence: ProcessEvidence, device: Int, correlation: Int) -> tuple[Int, Bool]:
+    """Return the process of each activity as a position, -1 for none, and where it is not known.
+
+    A process that is known may have no launch of the activity in the recording: that is -1, too.
 
     Args:
-        possible: by process and activity, whether the process may have launched it.
-        named: the same, whether the recorder's own id says so.
+        evidence: of the processes.
         device: of each activity.
+        correlation: of each activity.
     """
-    choice = np.where(possible.sum(axis=0) == 1, possible.argmax(axis=0), -1)
-    choice = np.where(named.sum(axis=0) == 1, named.argmax(axis=0), choice)
+    possible = evidence.is_possible & evidence.labelled
+    named = evidence.named & evidence.labelled
+    choice = np.where(evidence.labelled.sum(axis=0) == 1, evidence.labelled.argmax(axis=0), -1)
+    choice = np.where((choice < 0) & (named.sum(axis=0) == 1), named.argmax(axis=0), choice)
+    # Where a device has one process that is proven, all its work is of that.
+    choice = _of_device(choice, device, len(possible))
+    pairs = np.unique(np.stack((correlation, device)), axis=1)
+    ids, count = np.unique(pairs[0], return_counts=True)
+    is_alone = count[np.searchsorted(ids, correlation)] == 1
+    alone = is_alone & (possible.sum(axis=0) == 1) & (choice < 0)
+    choice = np.where(alone, possible.argmax(axis=0), choice)
+    choice = _of_device(choice, device, len(possible))
+    unsure = (choice < 0) & possible.any(axis=0)
+    is_there = evidence.has_call[choice, np.arange(len(choice))]
+    return np.where((choice >= 0) & is_there, choice, -1), unsure
+
+
+def _of_device(choice: Int, device: Int, count: int) -> Int:
+    """Give activities without a process that of all others of their device, if that is one."""
     _, place = np.unique(device, return_inverse=True)
-    used = np.zeros((place.max(initial=-1) + 1, len(possible)), bool)
+    used = np.zeros((place.max(initial=-1) + 1, count), bool)
     used[place[choice >= 0], choice[choice >= 0]] = True
     only = np.where(used.sum(axis=1) == 1, used.argmax(axis=1), -1)[place]
-    may_be = (only >= 0) & possible[only, np.arange(len(only))]
-    return np.where((choice < 0) & may_be, only, choice)
+    return np.where(choice < 0, only, choice)
 
 
 def candidates(key: Int, start: Int, wanted: Int, time: Int) -> tuple[Int, Bool]:

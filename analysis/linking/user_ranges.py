@@ -85,10 +85,13 @@ def choose_users(recording: Recording, annotations: Ranges) -> Ranges:
 
 
 def node_threads(recording: Recording) -> set[tuple[int, int]]:
-    """Return process and thread id of all threads that run nodes of autograd, `NO_ID` for null."""
+    """Return process and thread id of all threads that run nodes of autograd, `NO_ID` for null.
+
+    Where ops were not recorded, the name of a thread may say it.
+    """
     named = marked_texts(recording, "ops", "op", is_node_name)
     backward = marked_texts(recording, "ops", "direction", lambda text: text == "backward")
-    found: set[tuple[int, int]] = set()
+    found = set(recording.autograd_threads)
     for rows in recording.spool.slices("ops", ("op", "direction", "forward_thread", "pid", "tid")):
         is_node = named[int_column(rows, "op", -1)] | (int_column(rows, "forward_thread", 0) > 0)
         is_node |= backward[int_column(rows, "direction", -1)]

@@ -52,10 +52,13 @@ DEVICE_COLUMNS: Final = (
     ),
     whole("peak_reserved_bytes", "The most that the allocator held, as seen.", "B"),
     whole("reserved_at_peak_bytes", "What it held at the peak.", "B"),
-    whole("reserved_bytes", "What it holds at the end: the sum of four parts.", "B"),
+    whole("reserved_bytes", "What it holds at the end: the sum of five parts.", "B"),
     whole("allocated_bytes", "Of it allocated.", "B"),
     whole("free_segments_bytes", "Of it whole segments that are free.", "B"),
     whole("fragmentation_bytes", "Of it free inside segments that are used.", "B"),
+    whole(
+        "private_bytes", "Of it free in pools of their own, as of CUDA graphs: not for others.", "B"
+    ),
     whole("pending_bytes", "Of it released, but in use by another stream.", "B"),
     whole("rounding_bytes", "Of what is allocated at the end, not asked for.", "B"),
     whole(

@@ -296,13 +296,18 @@ def _state(at: _Device, segments: pa.Table, allocated: int) -> dict[str, int | N
     used[segment[is_used]] = True
     total = int_column(segments, "total_bytes", 0)
     reserved, waiting = int(total.sum()), int(size[pending].sum())
-    free = int(total[~used[np.flatnonzero(_of_device(at))]].sum())
+    rows = np.flatnonzero(_of_device(at))
+    is_private = int_column(segments, "private", 0) > 0
+    free = int(total[~used[rows] & ~is_private].sum())
+    held = np.bincount(segment[is_used], size[is_used], minlength=len(used))[rows]
+    private = int(total[is_private].sum() - held[is_private].sum())
     return {
         "reserved_bytes": reserved,
         "allocated_bytes": allocated,
         "pending_bytes": waiting,
         "free_segments_bytes": free,
-        "fragmentation_bytes": reserved - allocated - waiting - free,
+        "private_bytes": private,
+        "fragmentation_bytes": reserved - allocated - waiting - free - private,
     }
 
 

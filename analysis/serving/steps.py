@@ -182,7 +182,9 @@ def _ranges_of_steps(
     start, dur, pid, tid = (
         int_column(ranges, name, _NONE)[at] for name in ("start_ns", "dur_ns", "pid", "tid")
     )
+    # A range without a length was open when recording stopped: its work is not all there.
     order = np.lexsort((-dur, start))
+    order = order[dur[order] > 0]
     columns = (column[order].tolist() for column in (codes[at], domains[at], start, dur, pid, tid))
     by_thread: dict[tuple[int, int], list[list[_Range]]] = {}
     for code, domain, begin, length, *thread in zip(*columns, strict=True):

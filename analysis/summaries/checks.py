@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2 import problems
 from pyprof2.analysis.summaries.findings import Finding
-from pyprof2.problems import FRAMES_LOST, PROBLEMS, look_up
+from pyprof2.problems import FOREIGN_WORK, FRAMES_LOST, OPEN_STEPS, PROBLEMS, SEPARATOR, look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import TypeAlias
 
     from pyprof2.problems import Advice, Problem
@@ -28,6 +28,7 @@ _NOTE_GRAPHS: Final = (
     "record with pyprof2 capture, or call pyprof2.init() before the program compiles; of a "
     "recording made otherwise: pyprof2 parse --torch-trace"
 )
+_NO_GPU: Final = "no GPU activity: op calls are profiled by their time on the CPU"
 _GRAPHS_SHOWN: Final = 5
 """So many graphs that nothing explains are named, those with the most kernels."""
 _FOUND: Final = {
@@ -52,13 +53,16 @@ def find_lacks(
     if summary["ops_with_shapes_count"]:
         text = "other ops have shapes: what these work on is not recorded by any option"
         advice = replace(advice, shapes=text)
-    if min(summary["steps"], default=0) > 0:
+    if min(summary["steps"], default=0) > 0 and summary["launched_count"]:
         text = "they were launched before the recording began: later steps are whole"
         advice = replace(advice, launches=text)
     if any(FRAMES_LOST in rank["problems"] for rank in manifest["ranks"]):
         text = PROBLEMS[FRAMES_LOST].advice
         advice = replace(advice, layers=text, sources=text)
-    yield from _lacks(summary, advice)
+    lacks = _lacks(summary, advice)
+    if has_foreign_work(manifest):
+        lacks = (lack for lack in lacks if lack.finding != _NO_GPU)
+    yield from lacks
     yield from _graphs(manifest)
     yield from _compiled(manifest)
     for rank in manifest["ranks"]:
@@ -75,13 +79,33 @@ _PARSE_AGAIN: Final = (
 
 def problem_lines(manifest: Mapping[str, Any]) -> list[str]:
     """Return a line for each kind of damage and loss that was met while parsing, with its count."""
+    return [*_left_out(manifest), *_counted(manifest, lambda problem: not problem.is_harmless)]
+
+
+def doubts(manifest: Mapping[str, Any]) -> list[str]:
+    """Return a line for each kind of damage that sums of time rest on, with its count."""
+    return _counted(manifest, lambda problem: problem.changes_sums)
+
+
+def _counted(manifest: Mapping[str, Any], is_wanted: Callable[[Problem], bool]) -> list[str]:
     counts: Counter[str] = Counter()
     for rank in manifest["ranks"]:
         for problem, count in _known(rank):
-            if not problem.is_harmless:
+            if is_wanted(problem):
                 counts[problem.text] += count
-    lines = [f"{text} ({count:,})" for text, count in sorted(counts.items())]
-    return [*_left_out(manifest), *lines]
+    return [f"{text} ({count:,})" for text, count in sorted(counts.items())]
+
+
+def has_foreign_work(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a device worked whose work is not read."""
+    keys = (key for rank in manifest["ranks"] for key in rank["problems"])
+    return any(key.startswith(FOREIGN_WORK) for key in keys)
+
+
+def open_steps(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the names of ranges that are called like steps, and are open."""
+    keys = dict.fromkeys(key for rank in manifest["ranks"] for key in rank["skipped"])
+    return [key.partition(SEPARATOR)[2] for key in keys if key.startswith(OPEN_STEPS)]
 
 
 def _left_out(manifest: Mapping[str, Any]) -> list[str]:
@@ -110,7 +134,7 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
     linked = s["linked_count"]
     nothing = not (kernels or ops or s["copy_count"])
     missing: tuple[_Lack, ...] = (
-        ("no GPU activity: op calls are profiled by their time on the CPU",
+        (_NO_GPU,
          int(s["no_gpu"] and ops > 0), None, advice_on.gpu),
         ("nothing was recorded", int(nothing), None,
          "let the profiler run while the program works"),
@@ -125,7 +149,7 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
          advice_on.layers),
         ("no source lines", int(ops and not s["ops_with_source_count"] + s["source_count"]), None,
          advice_on.sources),
-        ("no steps", int(ops and not s["steps"]), None, advice_on.steps),
+        ("no steps", int((ops or kernels) and not s["steps"]), None, advice_on.steps),
     )  # fmt: skip
     for finding, count, whole, advice in missing:
         if count:
@@ -136,8 +160,8 @@ def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
 def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
     kernels, linked = s["kernel_count"], s["linked_count"]
     yield from (
-        ("kernels without a launch in the recording", kernels - s["launched_count"], kernels,
-         advice_on.launches),
+        ("kernels without a launch in the recording",
+         kernels - s["launched_count"] - s["unsure_count"], kernels, advice_on.launches),
         ("kernels launched outside of any op",
          s["launched_count"] - linked
          - sum(s[f"{name}_count"] for name in ("other_threads", "graph", "fused")), kernels,

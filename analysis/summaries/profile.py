@@ -133,6 +133,7 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
     range: str | None = None,  # noqa: A002 - named as its column
     direction: Collection[str] | None = None,
     category: Collection[str] | None = None,
+    device: Collection[int] | None = None,
     stream: Collection[int] | None = None,
     copies: bool = True,
 ) -> Bool:
@@ -149,6 +150,7 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
         range: the same for the path of the user's own ranges.
         direction: which directions; `(none)`: null.
         category: which categories.
+        device: the numbers of devices.
         stream: which streams.
         copies: whether memcpy and memset stay.
 
@@ -169,7 +171,8 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
             # One with several layers or ops fits where one of them does.
             keep &= key(name).where(lambda text, s=search: any(map(s, split_owners(text))))  # type: ignore[misc]
     wanted: Collection[Any] | None
-    for name, wanted in (("direction", direction), ("category", category), ("stream", stream)):
+    lists = {"direction": direction, "category": category, "device": device, "stream": stream}
+    for name, wanted in lists.items():
         if wanted is not None:
             if name in VALUES:
                 check_names(name, wanted)

@@ -36,6 +36,7 @@ AXES: Final = {
     "library": "library",
     "direction": "direction",
     "step": "step",
+    "device": "device",
     "stream": "stream",
     "rank": "rank",
     "category": "category",
@@ -48,6 +49,15 @@ AXES: Final = {
     "shared_bytes": "shared_bytes",
 }
 """The axes to sum along, and the column of `rows` that holds the key of each."""
+
+
+def with_devices(axes: Sequence[str], device_count: int) -> tuple[str, ...]:
+    """Return axes with that of devices before streams: each device counts its own."""
+    if device_count < 2 or "stream" not in axes or "device" in axes:
+        return tuple(axes)
+    at = axes.index("stream")
+    return (*axes[:at], "device", *axes[at:])
+
 
 UNSTORED: Final = ("span", "tensor_core", "stack", "grid", "block", "registers", "shared_bytes")
 """The axes that table `sums` leaves out, and which no note proposes."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ALWAYS: Final = ("tensor_core_missed", "roofline_flag")
 """The keys of all sums, whatever else they are by."""
 STORED_KEYS: Final = (
-    *(column.name for column in SUMS.columns if column.type == TEXT), "stream",
+    *(column.name for column in SUMS.columns if column.type == TEXT), "device", "stream",
 )  # fmt: skip
 """The keys of what is stored, beside the rank."""
 AXIS_KEYS: Final = {

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pyprof2.analysis.chunked import chunks_of, in_time_order, stretches, whole
 from pyprof2.analysis.intervals import Covered
+from pyprof2.analysis.linking.kernels import UNSURE
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.analysis.summaries.totals import Totals
 from pyprof2.analysis.time.recordings import recorded_span
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 NEEDED: Final = {
     "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op", "op_id", "layer",
-                "source", "direction", "recompute", "forward_op_id", "flops", "link", "launch_id",
-                "graph_node"),
+                "source", "direction", "recompute", "forward_op_id", "flops", "link", "link_note",
+                "launch_id", "graph_node"),
     "copies": ("start_ns", "dur_ns", "device"),
     "ops": ("start_ns", "dur_ns", "self_ns", "pid", "tid", "op", "signature_id", "layer", "source",
             "sequence_nr", "flops", "cost_status"),
@@ -186,6 +187,7 @@ def _links(kernels: pa.Table) -> dict[str, int]:
         "kernel_count": kernels.num_rows,
         "kernel_time_ns": _sum(time),
         "launched_count": _sum(pc.is_valid(kernels["launch_id"])),
+        "unsure_count": _sum(_is(kernels["link_note"], UNSURE)),
         "linked_count": _sum(op),
         "linked_ns": _sum(time.filter(op)),
         "backward_count": _sum(backward),

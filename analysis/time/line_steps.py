@@ -8,11 +8,10 @@ import numpy as np
 
 from pyprof2.analysis.chunked import ENDLESS
 from pyprof2.analysis.intervals import Nest, last_not_after
-from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.step_windows import step_ranges
 from pyprof2.columns import row_of, short, sum_at
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import code_column, int_column, step_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from pyprof2.analysis.chunked import ENDLESS, in_time_order
 from pyprof2.analysis.intervals import Covered, Int, merged, time_within
-from pyprof2.analysis.linking.ranges import step_number
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.columns import order_of, sum_at
-from pyprof2.recording import code_column, has_text, int_column
+from pyprof2.recording import code_column, has_text, int_column, step_epoch, step_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -146,6 +145,17 @@ def step_ranges(ranges: pa.Table) -> StepWindows:
     start, end = times[begins % max(1, len(times))], times[ends % max(1, len(times))]
     order = order_of(start, end)
     return StepWindows(step[order], start[order], end[order])
+
+
+def step_epochs(ranges: pa.Table) -> dict[int, int]:
+    """Return how often the numbers of steps had begun again, of those steps that are numbered on.
+
+    Args:
+        ranges: columns `name`, `kind` of the canonical table `ranges`.
+    """
+    names = only_steps(ranges)["name"].unique().to_pylist()
+    found = {step_number(name): step_epoch(name) for name in names}
+    return {step: epoch for step, epoch in found.items() if step is not None and epoch is not None}
 
 
 def only_steps(ranges: pa.Table) -> pa.Table:

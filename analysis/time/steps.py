@@ -18,7 +18,7 @@ from pyprof2.analysis.chunked import ENDLESS, chunks_of, in_time_order, whole
 from pyprof2.analysis.time.gaps import NEVER
 from pyprof2.analysis.time.recordings import extents, recording_at
 from pyprof2.analysis.time.step_times import SHARES
-from pyprof2.analysis.time.step_windows import StepWindows, step_ranges
+from pyprof2.analysis.time.step_windows import StepWindows, step_epochs, step_ranges
 from pyprof2.columns import int_array, sorted_distinct
 from pyprof2.recording import has_text, int_column
 from pyprof2.result_tables import DEVICE_USE, STEPS
@@ -333,7 +333,8 @@ def steps_and_use(
         windows: of its steps.
         rank: the number.
     """
-    host = step_ranges(whole(tables["ranges"], ("start_ns", "dur_ns", "name", "kind")))
+    ranges = whole(tables["ranges"], ("start_ns", "dur_ns", "name", "kind"))
+    host, epochs = step_ranges(ranges), step_epochs(ranges)
     begins = np.sort(int_column(whole(tables["trace"], ("start_ns",)), "start_ns", NEVER))
     times = _UseWindows.of(windows, tables, begins)
     uses: dict[int, DeviceUse] = {}
@@ -362,6 +363,10 @@ def steps_and_use(
     ]
     steps = pa.concat_tables(of_steps)
     steps = steps.append_column("rank", pa.array(np.full(steps.num_rows, rank)))
+    epoch = [epochs.get(step, 0 if epochs else None) for step in steps["step"].to_pylist()]
+    steps = steps.set_column(
+        steps.column_names.index("epoch"), "epoch", pa.array(epoch, pa.int64())
+    )
     return STEPS.conform(steps), pa.Table.from_pylist(used, DEVICE_USE.schema())
 
 

@@ -39,10 +39,11 @@ _FORCES: Final = "; --allow-mismatch compares all the same"
 _ROWS: Final = 25
 _FEW: Final = 5
 _FILTERS: Final = (
-    "rank", "step", "layer", "op", "kernel", "range", "direction", "category", "stream",
+    "rank", "step", "layer", "op", "kernel", "range", "direction", "category", "device",
+    "stream",
 )  # fmt: skip
 _TEXTS: Final = ("layer", "op", "kernel", "range")
-_LISTS: Final = ("direction", "category", "stream")
+_LISTS: Final = ("direction", "category", "device", "stream")
 _KERNEL: Final = (
     "kernel_id", "op_id", "rank", "step", "dur_ns", "kernel_short", "op", "layer", "source",
     "direction", "tflops", "gbps", "roofline_pct", "tensor_core",

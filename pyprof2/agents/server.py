@@ -69,10 +69,10 @@ class Tools:
         """Return the rows with the most time along an axis, each with an id for `explain`.
 
         `axis`: kernel (each one), name, op, signature, layer, source, library, stack, range,
-        direction, step, stream, rank, category, tensor_core, or several with commas between;
+        direction, step, device, stream, rank, category, tensor_core, or several with commas;
         idle:cause, idle:cause,source; memory:category, memory:layer; ranks; findings; lacks.
         `filter`: an object with rank, step ("2" or "2:5"), layer, op, kernel, range (text in it;
-        a|b: either), direction, category, stream (lists), copies (false: without them).
+        a|b: either), direction, category, device, stream (lists), copies (false: without them).
         `columns`: only these. `skip`: how many rows to leave out at the start.
         """
         return self._said("top", axis, filter, columns or (), trace, skip)

@@ -472,8 +472,8 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
 
         Args:
             by: `kernel`, or one or more of the axes `name`, `op`, `signature`, `layer`, `range`,
-                `source`, `library`, `stack`, `direction`, `step`, `stream`, `rank`, `category`,
-                `span`, `tensor_core`, `grid`, `block`, `registers`, `shared_bytes`.
+                `source`, `library`, `stack`, `direction`, `step`, `device`, `stream`, `rank`,
+                `category`, `span`, `tensor_core`, `grid`, `block`, `registers`, `shared_bytes`.
             depth: of the axes `layer` and `range`: how many names of a path to keep.
             fold_numbers: of the axes `layer` and `range`: put together those that differ in numbers
                 alone; of layers, those that count them.
@@ -481,7 +481,8 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
             columns: of sums, which to give beside the usual ones, of those that
                 `pyprof2.analysis.summaries.profile_columns.asked_columns` names.
             **selection: `rank`, `step` (a number or first and last), `layer`, `op`, `kernel`,
-                `range` (regular expressions), `copies` (False leaves copies out).
+                `range` (regular expressions), `direction`, `category`, `device`, `stream` (lists),
+                `copies` (False leaves copies out).
 
         Raises:
             UsageError: an axis is unknown, or a regular expression is not one.

@@ -243,12 +243,14 @@ class RunProfile(OfTables):
             asked_columns,
             check_axes,
             row_columns_of,
+            with_devices,
         )
         from pyprof2.tables import PROFILE_COLUMNS
 
         if axes == ["kernel"]:
             rows = self.rows({*PROFILE_COLUMNS, *row_columns_of(selection)})
             return select(rows, **selection)[[*PROFILE_COLUMNS]]
+        axes = with_devices(axes, self._tables.summary["gpu_count"])
         check_axes(axes, depth, fold_numbers=fold_numbers)
         check_known_once(columns, [c.name for c in asked_columns(axes)], "to ask for")
         means = [column.name for column in MEANS if column.name in columns]

@@ -36,7 +36,14 @@ def add_to(commands: arguments.Commands) -> None:
     _add_serving(command)
     _add_selection(command)
     _add_output(command)
-    arguments.add(command, "device source-root")
+    arguments.add(
+        command,
+        "device",
+        metavar="N[,…]|NAME|FILE",
+        help="only the work of these devices, by number; or the roofs of a device by its name, or "
+        "of a JSON file",
+    )
+    arguments.add(command, "source-root")
     command.set_defaults(run=run)
 
 
@@ -47,10 +54,11 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         type=arguments.names,
         metavar="AXIS[,AXIS…]",
         help="sum along: name (or kernel_name; column kernel), op, signature, layer, range, "
-        "source, library, stack, direction, step, stream, rank, category, span, tensor_core, grid, "
-        "block, registers, shared_bytes; or kernel: a row for each, in order; or, of an inference "
-        "server, phase (prefill, decode, …), kind (of layer) or both. By default a table sums "
-        "along what says most, and the other formats have a row for each kernel",
+        "source, library, stack, direction, step, device, stream, rank, category, span, "
+        "tensor_core, grid, block, registers, shared_bytes; or kernel: a row for each, in order; "
+        "or, of an inference server, phase (prefill, decode, …), kind (of layer) or both. By "
+        "default a table sums along what says most, and the other formats have a row for each "
+        "kernel",
     )
     group.add_argument(
         "-c",

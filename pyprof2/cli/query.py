@@ -89,6 +89,8 @@ def read_query(args: argparse.Namespace, by: Sequence[str] | None) -> Query:
         if twice is not None:
             refuse(f"column {twice!r} is named twice; name it once")
     selection = {name: getattr(args, name) for name in _SELECTORS} | {"copies": not args.no_copies}
+    if args.device is not None and (devices := _numbers(args.device)):
+        selection["device"], args.device = devices, None
     span = args.span
     if span is None:
         span = "all" if "span" in axes else "latest"
@@ -99,6 +101,12 @@ def read_query(args: argparse.Namespace, by: Sequence[str] | None) -> Query:
     if query.is_of_calls:
         check_selects_calls(selection, modules=axes == ("layer",))
     return query
+
+
+def _numbers(names: str) -> list[int]:
+    """Return the numbers of devices; none for the name of a device or a file."""
+    parts = names.split(",")
+    return [int(part) for part in parts] if all(part.isdecimal() for part in parts) else []
 
 
 def check_breakdown(query: Query) -> None:

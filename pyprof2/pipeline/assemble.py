@@ -24,7 +24,7 @@ from pyprof2.analysis.compiled.joining import NO_GRAPH
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.columns import order_of, shifted
-from pyprof2.recording import int_column
+from pyprof2.recording import RAW_SCHEMAS, int_column
 from pyprof2.tables import TABLES, TEXT
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ def _rows(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 def _in_time_order(window: TraceWindow, name: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
     """Yield what of a raw table begins in a window, sorted by time, longer ones first, numbered."""
     recording = window.recording
+    names = [each for each in RAW_SCHEMAS[name].names if each in TABLES[name].names]
     start, *lengths = (int_column(recording.read(name, [key]), key, 0) for key in keys)
     order = order_of(start, *(-length for length in lengths))
     own = np.searchsorted(start[order], (window.begin, window.end))
@@ -174,7 +175,7 @@ def _in_time_order(window: TraceWindow, name: str, keys: tuple[str, ...]) -> Ite
     del start, lengths
     for at in range(0, len(order), _SLICE):
         rows = order[at : at + _SLICE]
-        part = recording.read(name, None, rows)
+        part = recording.read(name, names, rows)
         if name in _NUMBERED:
             part = part.append_column(_NUMBERED[name], pa.array(np.arange(at, at + len(rows))))
         yield part

@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pyprof2.analysis.axes import in_words
+from pyprof2.analysis.summaries.checks import doubts, has_foreign_work, open_steps
 from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.frames import shown_line
@@ -47,8 +49,10 @@ def heading(run: Run, width: int) -> list[str]:
     elif run.first_ids:
         items.append(("span", f"{step_numbers(spans)}, of several: --span N or all"))
     items.append(("step" if len(steps) == 1 else "steps", step_numbers(steps) or "none"))
+    items.append(("open", ", ".join(open_steps(run.manifest))))
     if summary["no_gpu"]:
-        items.insert(0, ("device", ", ".join(["CPU", *summary["devices"]])))
+        host = "not read; its host" if has_foreign_work(run.manifest) else "CPU"
+        items.insert(0, ("device", ", ".join([host, *summary["devices"]])))
         calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
         items.append(("op calls", f"{calls:,} in {format_time(time)}"))
     else:
@@ -221,7 +225,9 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
         words = _without_gpu(run)
     else:
         words = f"{_whole(run)}: {', '.join(_shares(run))}"
-        unsure = "; ".join([*_not_recorded(run), *_disturbed(run, disturbed)])
+        unsure = "; ".join(
+            [*doubts(run.manifest), *_not_recorded(run), *_disturbed(run, disturbed)]
+        )
         words += f"; {unsure}" if unsure else ""
     return clean(words)
 
@@ -345,7 +351,8 @@ def _not_recorded(run: Run) -> Iterator[str]:
     advice, spent, found = run.how_to_record, run.spent, []
     if spent.cause in _CAUSES_NOT_RECORDED and spent.share(spent.idle_ns) >= LARGE:
         how = advice.sources if run.summary["op_count"] else advice.ops
-        how = advice.launches if spent.cause == "unknown" else how
+        if spent.cause == "unknown":
+            how = _ONE_PROCESS if run.summary["unsure_count"] else advice.launches
         found.append(("why it was idle", how))
     if (run.summary["linked_pct"] or 0) < 100 * _FEW and run.summary["kernel_count"]:
         found.append(("which ops ran", _for_links(run.summary, advice)))
@@ -354,13 +361,17 @@ def _not_recorded(run: Run) -> Iterator[str]:
         yield f"cannot tell {' or '.join(unknown)}; record again: {'; '.join(remedies)}"
 
 
+_ONE_PROCESS: Final = "the ranks into files of their own, or name these"
+
+
 def _for_links(summary: dict[str, Any], advice: Advice) -> str:
     """Return how to record the ops of kernels, by why most have none."""
     kernels = summary["kernel_count"]
     if not summary["op_count"]:
         return advice.ops
     reasons = {
-        advice.launches: kernels - summary["launched_count"],
+        advice.launches: kernels - summary["launched_count"] - summary["unsure_count"],
+        _ONE_PROCESS: summary["unsure_count"],
         "a few steps without CUDA graphs": summary["graph_count"],
         advice.other_threads: summary["other_threads_count"],
     }
@@ -396,8 +407,14 @@ def _without_gpu(run: Run) -> str:
     lead = f"{_time(steps['wall_ns'].astype('float64').mean())} per step; " if len(steps) else ""
     times = run.time_by("op") if time else {}
     first = max(times, key=times.__getitem__, default=None)
-    most = f", most in {first} ({_pct(times[first] / max(1, time))})" if first is not None else ""
-    return f"{lead}no GPU: {calls:,} op calls take {format_time(time)} in all{most}"
+    most = (
+        f", most in {in_words(first)} ({_pct(times[first] / max(1, time))})"
+        if first is not None
+        else ""
+    )
+    gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
+    words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{most}"
+    return "; ".join([words, *doubts(run.manifest)])
 
 
 def _pct(share: float) -> str:

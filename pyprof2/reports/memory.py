@@ -260,7 +260,8 @@ def _heading(curve: MemoryCurve, totals: Mapping[str, Any]) -> Iterator[str]:
     if not pd.isna(totals["reserved_bytes"]):
         parts = (
             ("allocated", "allocated_bytes"), ("free segments", "free_segments_bytes"),
-            ("fragmentation", "fragmentation_bytes"), ("pending", "pending_bytes"),
+            ("fragmentation", "fragmentation_bytes"), ("private pools", "private_bytes"),
+            ("pending", "pending_bytes"),
         )  # fmt: skip
         shown = " + ".join(f"{word} {_size(totals[n])}" for word, n in parts if totals[n])
         yield f"reserved at the end {_size(totals['reserved_bytes'])} = {shown}"

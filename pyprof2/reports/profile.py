@@ -23,6 +23,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     SHARE,
     SUMMARY_COLUMNS,
     UNSTORED,
+    with_devices,
 )
 from pyprof2.analysis.time.step_times import timed_steps
 from pyprof2.columns import as_text
@@ -36,7 +37,7 @@ from pyprof2.tables import KERNELS
 from pyprof2.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -70,7 +71,8 @@ class Profile:
         if query.axes == KERNEL:
             return self.run.sums((), **query.selection)
         finer = FINER_AXES if query.axes == ("source",) else ()
-        keys = [AXES[axis] for axis in (*(query.axes or GUESSED), *finer)]
+        axes = with_devices(query.axes, self.run.summary["gpu_count"])
+        keys = [AXES[axis] for axis in (*(axes or GUESSED), *finer)]
         return self.run.sums(keys, means=query.means, **query.selection)
 
     @property
@@ -118,7 +120,7 @@ class Profile:
     def _write_sums(self) -> None:
         """Write a row for each key along the axes, or along the one that says most."""
         run, query = self.run, self.query
-        axes = query.axes
+        axes = with_devices(query.axes, run.summary["gpu_count"])
         if not axes:
             # The first axis that has a key for most of the time: ops, ranges, else kernel names.
             *first, last = GUESSED
@@ -140,6 +142,7 @@ class Profile:
         remarks = [
             *(() if query.axes else overview_notes(run, axes[0], self.known_share)),
             *missed_note(sums, axes),
+            *stream_note(run, query.selection, axes),
             *of_steps,
             *none_note(run, sums, axes, self.known_share),
             *one_line_note(run, sums, axes, self.sums.has_several),
@@ -292,7 +295,7 @@ def _is_text(name: str) -> bool:
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10
 
-NOT_PROPOSED: Final = ("rank", "stream", *UNSTORED)
+NOT_PROPOSED: Final = ("rank", "device", "stream", *UNSTORED)
 """The axes that no note proposes."""
 
 
@@ -304,6 +307,16 @@ def overview_notes(run: Run, axis: str, known_share: Callable[[str], float]) -> 
         yield f"by {what}: only {share} of the time belongs to an op; see 'check'"
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield f"other sums: --by layer, source, direction, step, …; all {what} in order: --by kernel"
+
+
+def stream_note(run: Run, selection: Mapping[str, Any], axes: Sequence[str]) -> Iterator[str]:
+    """Say of which devices streams are that were chosen by their numbers."""
+    if not selection.get("stream") or "device" in axes or run.summary["gpu_count"] < 2:
+        return
+    devices = run.sums(("device",), **selection).summarize(("device",))["device"].drop_null()
+    if len(devices) > 1:
+        own = ", ".join(map(str, sorted(devices.to_pylist())))
+        yield f"streams of these numbers are of devices {own}: --device N or --by device,stream"
 
 
 def none_note(

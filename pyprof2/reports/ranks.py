@@ -274,6 +274,10 @@ def sentences(job: JobOfRanks) -> Iterator[str]:
         )
 
 
+_LEAST_SHOWN_PCT: Final = 0.05
+"""Less is 0.0 % in words."""
+
+
 def _pairs(job: JobOfRanks) -> Iterator[str]:
     """Say which of two ranks takes longer: two have no score."""
     if len(job.roles) != 2:
@@ -283,6 +287,9 @@ def _pairs(job: JobOfRanks) -> Iterator[str]:
         if len(rows) == 2 and rows["time_ns"].iloc[0] > 0:
             ratio = 100 * (rows["time_ns"].iloc[1] / rows["time_ns"].iloc[0] - 1)
             one, other = rows["rank"].iloc[1], rows["rank"].iloc[0]
+            if ratio < _LEAST_SHOWN_PCT:
+                yield f"rank {one} {what} as long as rank {other}"
+                continue
             yield f"rank {one} {what} {longer(ratio, f'rank {other}')}"
 
 

@@ -333,7 +333,8 @@ def _notes(steps: pd.DataFrame) -> Iterator[str]:
     wrong = own[own["contradiction"].notna()]
     if len(wrong):
         first = wrong["contradiction"].iloc[0]
-        yield f"of {counted(len(wrong), 'step')} the sums are not taken: {first}"
+        words = counted(len(wrong), "step")
+        yield f"{words} without sums of requests and tokens, which contradict each other: {first}"
     yield "each step: run.serving_steps() of pyprof2.load(TRACE)"
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers import read_recordings
-from pyprof2.parsers.formats import FORMATS, find_format, in_words, stem_of
+from pyprof2.parsers import find_traces, read_recordings
+from pyprof2.parsers.formats import FORMATS, find_format, in_words, other_file, stem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,3 +140,42 @@ def test_a_trace_is_read_whatever_it_is_called(name: str, tmp_path: Path) -> Non
     (tmp_path / name).write_bytes(gzip.compress(TRACE))
 
     assert len(read_recordings(tmp_path / name, tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("r.parquet", b"PAR1\x15\x04", id="parquet"),
+        pytest.param("r.arrow", b"ARROW1\0\0\xff\xff\xff\xff", id="arrow"),
+        pytest.param("r.arrows", b"\xff\xff\xff\xff\x10\0\0\0", id="a stream of arrow"),
+        pytest.param("r.h5", b"\x89HDF\r\n\x1a\n", id="hdf"),
+        pytest.param(
+            "r.jsonl", b'{"Type":48,"CudaEvent":{"startNs":"1"}}\n{"Type":59,"NvtxEvent":{}}\n',
+            id="lines",
+        ),
+        pytest.param(
+            "r.json", b'{"globalTid":281,"start":1,"end":2}\n{"globalTid":281}\n', id="rows"
+        ),
+    ],
+)  # fmt: skip
+def test_other_exports_of_nsys_are_told_how_to_become_sqlite(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+
+    with pytest.raises(TraceError, match="nsys export --type sqlite"):
+        read_recordings(file, tmp_path)
+
+
+def test_a_folder_of_tables_of_nsys_says_so_too(tmp_path: Path) -> None:
+    (tmp_path / "NVTX_EVENTS.parquet").write_bytes(b"PAR1")
+
+    with pytest.raises(TraceError, match="nsys export --type sqlite"):
+        find_traces(tmp_path)
+
+
+def test_a_trace_that_names_events_of_cuda_is_a_trace() -> None:
+    head = b'{"schemaVersion": 1, "traceEvents": [{"name": "CudaEvent"}]}'
+
+    assert other_file("t.json", head) is None

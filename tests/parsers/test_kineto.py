@@ -276,6 +276,35 @@ def test_a_trace_of_2021_has_its_own_words(tmp_path: Path) -> None:
     assert found.signatures[0].text == "aten::relu([2,3] f32)"
 
 
+def test_a_stream_above_all_that_fits_has_an_id_of_its_own(tmp_path: Path) -> None:
+    streams = [2**64 - 1, 2**63, 7, 2**64 - 1]
+
+    found = recorded(tmp_path, [kernel(9 * n, 5, n, {"stream": s}) for n, s in enumerate(streams)])
+
+    ids = values(found, "activities", "stream")
+    assert ids[0] == ids[3] and ids[2] == 7  # noqa: PT018
+    assert len(set(ids)) == 3
+    assert min(ids) > 0
+
+
+def test_a_text_is_an_id_of_its_own_whole(tmp_path: Path) -> None:
+    pids = [
+        "[TP00-DP00] 80",
+        "[TP00-DP01] 80",
+        "[TP00-DP00] 81",
+        "python 80",
+        "worker 80",
+        "python 80",
+    ]
+
+    found = recorded(tmp_path, [op("a", at, 1, pid=pid, tid=pid) for at, pid in enumerate(pids)])
+
+    for column in ("pid", "tid"):
+        ids = values(found, "ops", column)
+        assert ids[3] == ids[5] == 80
+        assert len(set(ids)) == 5
+
+
 @pytest.mark.parametrize(
     ("tid", "number"),
     [

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pyprof2.analysis.linking.kernels import link_activities, link_launches
 from pyprof2.analysis.linking.ops import link_ops
 from pyprof2.analysis.linking.threads import Threads
+from pyprof2.cli import main
+from pyprof2.problems import DEVICE_SHARED, DEVICES_APART, UNKNOWN_PROCESS, look_up
 from pyprof2.recording import Recording, Spool
 from tests.kineto_events import (
     ENGINE,
     Event,
+    complete,
     copy,
     kernel,
     launch,
     launched,
     load_events,
+    memory,
     node,
     op,
     rows,
@@ -26,6 +31,8 @@ from tests.kineto_events import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyprof2.api.run import Run
 
 
 def kernels(folder: Path, *events: Event | list[Event]) -> Any:
@@ -332,3 +339,141 @@ def test_a_launch_after_the_kernel_is_that_of_another_process(tmp_path: Path) ->
     ]  # fmt: skip
 
     assert rows(kernels(tmp_path, events), "op", "pid") == [("aten::mm", 100)]
+
+
+def ranks(
+    *, labels: list[str | None], devices: list[int], missing: int = 0, has_ids: bool = True
+) -> list[Event]:
+    """Events of ranks that were merged: all count correlation ids from 1, and run an op each.
+
+    Of the first rank's ten launches some at the beginning are `missing`, with the ops.
+    """
+    events: list[Event] = []
+    for rank, (label, device) in enumerate(zip(labels, devices, strict=True)):
+        pid, gpu = (n if label is None else f"{label} {n}" for n in (80 + rank, device))
+        for number in range(1, 11):
+            ts: int = 20 * number
+            ids: dict[str, Any] = {"id": 1000 * rank + number} if has_ids else {}
+            found = rank > 0 or number > missing
+            if found:
+                events.append(op(f"aten::r{rank}", ts, 15, pid=pid, tid=7, **ids))
+                events.append(launch(ts + 2, number, pid=pid, tid=7, **ids))
+            named = {"External id": ids["id"]} if ids and found else {}
+            args = {"device": device} | named
+            events.append(kernel(ts + 8, 9, number, args, name=f"k{rank}") | {"pid": gpu})
+    return events
+
+
+def ops_of(run: Run) -> dict[tuple[str, str | None], int]:
+    """How many kernels of a name there are in each op."""
+    return dict(Counter(rows(run.table("kernels"), "kernel", "op")))
+
+
+ALL_LINKED: Final = {("k0", "aten::r0"): 10, ("k1", "aten::r1"): 10}
+FIRST_MISSING: Final = ALL_LINKED | {("k0", "aten::r0"): 7, ("k0", None): 3}
+
+
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        pytest.param(
+            ranks(labels=["[TP00]", "[TP01]"], devices=[0, 1], missing=3),
+            FIRST_MISSING,
+            id="labels and ids",
+        ),
+        pytest.param(
+            ranks(labels=["[TP00]", "[TP01]"], devices=[0, 1], missing=3, has_ids=False),
+            FIRST_MISSING,
+            id="labels alone",
+        ),
+        pytest.param(
+            ranks(labels=[None, None], devices=[0, 1], missing=3), FIRST_MISSING, id="ids alone"
+        ),
+        pytest.param(
+            ranks(labels=["[TP00-DP00]", "[TP00-DP01]"], devices=[0, 1]),
+            ALL_LINKED,
+            id="two numbers",
+        ),
+        pytest.param(
+            ranks(labels=["node1/rank", "node2/rank"], devices=[0, 0], missing=3, has_ids=False),
+            FIRST_MISSING,
+            id="one device number",
+        ),
+        pytest.param(
+            ranks(labels=["a1", "a1 b2"], devices=[0, 1]), ALL_LINKED, id="alike at first"
+        ),
+        pytest.param(
+            ranks(labels=[None, None], devices=[0, 1], has_ids=False),
+            {("k0", None): 10, ("k1", None): 10},
+            id="nothing says which",
+        ),
+        pytest.param(
+            ranks(labels=[None, None], devices=[0, 1], missing=3, has_ids=False),
+            {("k0", None): 10, ("k1", None): 10},
+            id="an id that one process alone has proves nothing",
+        ),
+        pytest.param(
+            ranks(labels=[None, None], devices=[0, 1], missing=10)[:10],
+            {("k0", None): 10},
+            id="no launches at all",
+        ),
+        pytest.param(
+            [op("aten::r0", 0, 9, pid="python 5"), launch(1, 1, pid="python 5"),
+             kernel(20, 5, 1, name="k0") | {"pid": "GPU 0"}],
+            {("k0", "aten::r0"): 1},
+            id="words that are no labels",
+        ),
+    ],
+)  # fmt: skip
+def test_a_kernel_has_a_launch_of_its_own_process_or_none(
+    tmp_path: Path, events: list[Event], wanted: dict[tuple[str, str | None], int]
+) -> None:
+    assert ops_of(load_events(tmp_path, *events)) == wanted
+
+
+def test_an_id_of_another_op_speaks_against_a_launch(tmp_path: Path) -> None:
+    other = [op("aten::r1", 10, 20, id=9, pid=OTHER), launch(12, 5, id=9, pid=OTHER)]
+    mine = [op("aten::r0", 10, 20, id=3), launch(12, 6, id=3)]
+    run = load_events(tmp_path, *other, *mine, on(0, 60, 5, id=7), on(1, 60, 6, id=3))
+
+    assert rows(run.table("kernels"), "op") == [None, "aten::r0"]
+
+
+def test_check_says_that_the_process_is_not_known_and_not_that_launches_lack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load_events(tmp_path, *ranks(labels=[None, None], devices=[0, 1], has_ids=False))
+
+    found = run.check().set_index("finding")
+    assert found.loc[look_up(UNKNOWN_PROCESS).text, "count"] == 20
+    assert "kernels without a launch in the recording" not in found.index
+    assert main(["prof", str(tmp_path / "trace.json")]) == 0
+    assert "warm-up" not in capsys.readouterr().out
+
+
+def test_devices_of_one_number_on_two_machines_are_two(tmp_path: Path) -> None:
+    gpu = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}
+    events = ranks(labels=["[DP00]", "[DP01]", "[DP02]"], devices=[0, 0, 1])
+    waits = [
+        complete("cuda_sync", "Stream Sync", 30, 5, pid=f"[DP0{n}] 0", tid=7,
+                 args={"device": 0, "stream": 7})
+        for n in (0, 1)
+    ]  # fmt: skip
+    memory_of = [
+        memory(40, **{"Device Id": 0, "Device Type": 1, "Bytes": 64}) | {"pid": "[DP01] 81"}
+    ]
+    run = load_events(tmp_path, *events, *waits, *memory_of, deviceProperties=[gpu, gpu])
+
+    found = Counter(rows(run.table("kernels"), "kernel", "device"))
+    assert found == {("k0", 0): 10, ("k1", 2): 10, ("k2", 1): 10}
+    assert rows(run.table("stalls"), "device") == [0, 2]
+    assert rows(run.table("memory"), "device") == [2]
+    assert sorted(rows(run.table("devices"), "device")) == [0, 2]
+    assert run.summary["busy_ns"] == 270_000
+    assert set(run.check()["finding"]) >= {look_up(DEVICES_APART).text}
+
+
+def test_a_device_that_two_processes_use_is_said(tmp_path: Path) -> None:
+    run = load_events(tmp_path, *ranks(labels=[None, None], devices=[0, 0]))
+
+    assert set(run.check()["finding"]) >= {look_up(DEVICE_SHARED).text}

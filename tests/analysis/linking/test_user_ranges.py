@@ -25,6 +25,7 @@ from tests.kineto_events import (
     launched,
     load_events,
     op,
+    rows,
     step,
 )
 from tests.nsight_exports import STARTED, Export
@@ -425,3 +426,62 @@ def test_the_axis_goes_with_others_and_depth_cuts_both_paths(tmp_path: Path) -> 
     assert found[["range", "layer"]].to_numpy().tolist() == [
         ["(none)", "(none)"], ["request 17", "(none)"], ["request 18", "(none)"],
     ]  # fmt: skip
+
+
+def ranges_of(run: Run) -> dict[str, str | None]:
+    return dict(rows(run.table("kernels"), "kernel", "range"))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        pytest.param("pt_autograd_0", "train", id="autograd"),
+        pytest.param("pt_autograd_13", "train", id="of another device"),
+        pytest.param("pt_data_pin", None, id="of another kind"),
+        pytest.param("my_pt_autograd_0", None, id="named alike"),
+        pytest.param(None, None, id="without a name"),
+    ],
+)
+def test_a_thread_named_as_autograds_borrows_where_no_ops_were_recorded(
+    name: str | None, wanted: str | None, tmp_path: Path
+) -> None:
+    export = Export().range("train", 0, 10_000).launched("fwd", 1000, 1)
+    export.launched("bwd", 5000, 2, tid=ENGINE).launched("after", 20_000, 3, tid=ENGINE)
+    if name is not None:
+        export.thread_name("python", MAIN).thread_name(name, ENGINE)
+
+    found = ranges_of(export.load(tmp_path))
+
+    assert found == {"fwd": "train", "bwd": wanted, "after": None}
+
+
+def test_a_thread_of_autograd_that_has_a_range_of_its_own_borrows_none(tmp_path: Path) -> None:
+    export = Export().range("train", 0, 10_000).thread_name("pt_autograd_0", ENGINE)
+    export.range("hook", 4000, 4500, tid=ENGINE)
+    export.launched("in", 4100, 1, tid=ENGINE).launched("out", 6000, 2, tid=ENGINE)
+
+    assert ranges_of(export.load(tmp_path)) == {"in": "hook", "out": None}
+
+
+def test_names_of_threads_of_another_process_or_machine_say_nothing(tmp_path: Path) -> None:
+    export = Export().range("train", 0, 10_000).launched("fwd", 1000, 1)
+    export.launched("bwd", 5000, 2, tid=ENGINE)
+    export.thread_name("pt_autograd_0", ENGINE, pid=999)
+    export.thread_name("pt_autograd_0", ENGINE, machine=1)
+
+    assert ranges_of(export.load(tmp_path)) == {"fwd": "train", "bwd": None}
+
+
+@pytest.mark.parametrize("machines", [(0, 1), (0, 1, 2, 100)])
+def test_processes_of_one_number_on_several_machines_are_apart(
+    machines: tuple[int, ...], tmp_path: Path
+) -> None:
+    export = Export()
+    for machine in machines:
+        export.range(f"machine {machine}", 0, 10_000, machine=machine)
+        export.launched(f"k{machine}", 1000, 7, machine=machine)
+
+    run = export.load(tmp_path)
+
+    assert run.summary["ranks"] == list(range(len(machines)))
+    assert ranges_of(run) == {f"k{m}": f"machine {m}" for m in machines}

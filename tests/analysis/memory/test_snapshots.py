@@ -93,6 +93,26 @@ def test_what_is_reserved_is_the_sum_of_four_parts(pending: str, tmp_path: Path)
     assert found["free_segments_bytes"] == 4096
 
 
+@pytest.mark.parametrize("pool", [(0, 1), [1, 0], (7, 3)])
+def test_what_is_free_in_a_private_pool_is_free_for_it_alone(pool: Any, tmp_path: Path) -> None:
+    shared = segment(block(1024), block(256, "inactive"), segment_pool_id=(0, 0))
+    free = segment(block(512, "inactive"), address=1 << 29, segment_pool_id=None)
+    whole = segment(block(4096, "inactive"), address=1 << 30, segment_pool_id=pool)
+    part = segment(
+        block(2048), block(128, "active_pending_free"), block(64, "inactive"),
+        address=1 << 31, segment_pool_id=pool,
+    )  # fmt: skip
+
+    found = _totals(_of(tmp_path, snapshot([shared, free, whole, part])))
+
+    assert found["private_bytes"] == 4096 + 64
+    assert found["free_segments_bytes"] == 512
+    assert found["fragmentation_bytes"] == 256
+    assert found["allocated_bytes"] == 1024 + 2048
+    assert found["pending_bytes"] == 128
+    assert found["reserved_bytes"] == 1024 + 256 + 512 + 4096 + 2048 + 128 + 64
+
+
 def test_what_is_reserved_at_the_peak_is_known_from_events_of_segments(tmp_path: Path) -> None:
     events = flat(
         event("segment_alloc", 1 << 30, 8192),

@@ -130,6 +130,19 @@ def test_a_launch_in_steps_of_two_other_threads_is_of_neither(tmp_path: Path) ->
     }  # fmt: skip
 
 
+def test_a_step_that_was_open_when_recording_stopped_is_none(tmp_path: Path) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(PREFILL, 100, 50),
+        launched(110, 1, at=200, dur=100),
+        annotation(DECODE, 160, 0),
+        launched(170, 2, at=300, dur=100),
+    )
+
+    assert found["phase"].tolist() == ["prefill", "outside"]
+    assert found["device_ns"].tolist() == [100_000, 100_000]
+
+
 def test_time_of_kernels_that_overlap_is_that_of_the_first(tmp_path: Path) -> None:
     found = _steps(
         tmp_path,
@@ -137,7 +150,8 @@ def test_time_of_kernels_that_overlap_is_that_of_the_first(tmp_path: Path) -> No
         launched(110, 1, at=200, dur=100),
         annotation(DECODE, 160, 50),
         launched(170, 2, at=290, dur=100),
-        launched(180, 3, at=295, dur=5),
+        launch(180, 3),
+        kernel(295, 5, 3, {"stream": 8}),
     )
 
     assert found["device_ns"].tolist() == [100_000, 90_000]
