@@ -215,24 +215,18 @@ class _PrintCompletion(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` names, and return the exit code."""
     _open_closed_streams()
-    try:
-        return _run_command(sys.argv[1:] if argv is None else argv)
-    except BrokenPipeError:
-        return _flush(FINE)
-
-
-def _run_command(argv: Sequence[str]) -> int:
+    given = sys.argv[1:] if argv is None else argv
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Characters that the encoding of the terminal lacks are escaped, not an error.
         sys.stdout.reconfigure(errors="backslashreplace")
-    args = argparse.Namespace(verbose=any(word in ("-v", "--verbose") for word in argv))
+    args = argparse.Namespace(verbose=any(word in ("-v", "--verbose") for word in given))
     try:
         # SIGTERM ends the program as `sys.exit` does, so that nothing temporary is left. A program
         # around this one may handle it otherwise; and only the main thread may handle it.
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminate)
-        words = _with_command(argv)
+        words = _with_command(given)
         command = next((word for word in words if word not in _COMMON), None)
         args = _parse(words, command)
         _run(args, reads=command in _READING)
@@ -240,13 +234,13 @@ def _run_command(argv: Sequence[str]) -> int:
     except SystemExit as stop:  # argparse has printed the error, or the help
         return _flush(stop.code)
     except BrokenPipeError:
-        raise
+        return _flush(FINE)
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the last place that can
-        if args.verbose:
-            for line in traceback.format_exc().splitlines():
-                print(clean(line), file=sys.stderr)
         code, message = _explain(error, _inputs(args))
-        print(f"pyprof2: {clean(message)}", file=sys.stderr)
+        with contextlib.suppress(BrokenPipeError):
+            for line in traceback.format_exc().splitlines() if args.verbose else ():
+                print(clean(line), file=sys.stderr)
+            print(f"pyprof2: {clean(message)}", file=sys.stderr)
         return code
     return FINE
 
@@ -367,23 +361,15 @@ def _explain(error: BaseException, inputs: Sequence[Path]) -> tuple[int, str]:
             "reading needs packages that recording does not, the first missing one is "
             f"{error.name}; read elsewhere, or: pip install pyprof2"
         )
-    damage = _find_damage(inputs)
-    return ERROR, damage or f"{fault(error)}, not in your files; -v shows where"
+    try:
+        if inputs:
+            from pyprof2.store.folder import check_tables, is_store
 
-
-def _find_damage(inputs: Sequence[Path]) -> str | None:
-    """Return what is wrong with the first damaged store among some inputs; None: nothing is."""
-    if not inputs:
-        return None
-    from pyprof2.store.folder import check_tables, is_store
-
-    for path in inputs:
-        try:
-            if is_store(path):
+            for path in filter(is_store, inputs):
                 check_tables(path)
-        except Pyprof2Error as error:
-            return str(error)
-    return None
+    except Pyprof2Error as damage:
+        return ERROR, str(damage)
+    return ERROR, f"{fault(error)}, not in your files; -v shows where"
 
 
 def _flush(code: str | int | None) -> int:

@@ -630,21 +630,19 @@ if _skip is None:
     _set_strategy: Final = _use(Need.COMPILED, "_C._dynamo.eval_frame.set_code_exec_strategy")
 
 
-def _skip_code() -> Callable[[types.CodeType], None] | None:
-    """Return what has Dynamo compile no call of some code; None where nothing has."""
-    if _skip is not None or Need.COMPILED in _missing:
-        return _skip
-    how = _strategy(_action.SKIP, _action.DEFAULT)
-    return lambda code: _set_strategy(code, how)
-
-
 def hide_from_dynamo(names: tuple[str, ...]) -> None:
     """Keep torch.compile from compiling the functions of the modules with these names.
 
     Where a compiled function falls back to Python, Dynamo looks at every function that is called,
     the annotation's own as well. Those that Dynamo meets while it traces are not affected.
     """
-    skip = _skip_code()
+    skip: Callable[[types.CodeType], None] | None = _skip
+    if skip is None and Need.COMPILED not in _missing:
+        how = _strategy(_action.SKIP, _action.DEFAULT)
+
+        def skip(code: types.CodeType) -> None:
+            _set_strategy(code, how)
+
     if skip is None:
         return
     for name in names:
