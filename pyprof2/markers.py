@@ -359,7 +359,7 @@ def _format_inputs(inputs: tuple[Input, ...]) -> list[Any]:
 
 
 class _TextReader(NamedTuple):
-    """What takes texts apart, for markers and for the member of places.
+    """The decoders of texts: of markers, and of the member of places.
 
     Attributes:
         marker: the type of a marker, as it stands in its text.
