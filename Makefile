@@ -27,7 +27,12 @@ REQUIREMENTS := $(BUILT) constraints.txt
 HASHED := requirements/ci.txt
 
 # What depends most on the versions of what is read and written with.
-LOWEST := tests/parsers tests/store/test_folder.py tests/api/test_run.py tests/cli/test_prof.py
+LOWEST := tests/test_columns.py tests/test_image.py tests/parsers tests/store tests/api/test_run.py \
+	tests/cli/test_prof.py \
+	tests/analysis/job tests/analysis/time tests/analysis/summaries/test_compare.py \
+	tests/analysis/summaries/test_compared_sides.py tests/analysis/summaries/test_rows.py \
+	tests/pipeline/test_results_in_parts.py tests/reports/page \
+	$(addprefix tests/reports/test_,pyprof_columns.py chrome_trace.py heading.py files.py)
 
 # What has targets of its own.
 APART := pages or minutes or slow or release
@@ -91,7 +96,7 @@ test-lowest:
 		CONSTRAINTS=constraints-lowest.txt HASHED=requirements/ci-lowest.txt in-lowest
 
 in-lowest: $(VENV)/.lowest
-	$(RUN)python -m pytest -n auto -m 'not real_trace' $(LOWEST) $(PYTEST_ARGS)
+	$(RUN)python -m pytest -n auto -m 'not (real_trace or $(APART))' $(LOWEST) $(PYTEST_ARGS)
 
 # What others make that we work with: trainers, and another torch.
 test-integrations: test-trainers test-torch

@@ -130,7 +130,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return `did you mean A or B? ` for the known names that are most like one; else nothing.
+    """Return "did you mean A or B? " for the known names that are most like one; else nothing.
 
     A name that begins as the other does comes first: `operator` is `op`.
     """

@@ -50,7 +50,8 @@ _TYPES: Final = (
     pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.int32(), pa.uint64(), pa.float32(),
     pa.float64(), pa.bool_(), pa.decimal128(38, 2), pa.timestamp("ns"), pa.date32(), pa.null(),
     pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64()),
-    pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int64(), pa.int64()), pa.uuid(),
+    pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int64(), pa.int64()),
+    pa.fixed_shape_tensor(pa.int64(), [2]),
 )  # fmt: skip
 _MORE: Final = (AttributeError, TypeError, OverflowError, RecursionError)
 _FILE_NAMES: Final = (

@@ -101,7 +101,7 @@ def test_text_of_columns_is_made_in_one_place() -> None:
         "a.astype(str); a.astype('str'); a.astype(dict.fromkeys(b, 'str')); a.astype({c: 'str'})"
     )
 
-    assert len(found_in({Path("x.py"): asked}, takes_missing_for_text)) == 3
+    assert len(found_in({Path("x.py"): asked}, takes_missing_for_text)) == 4
     assert [
         place.partition(":")[0] for place in found_in(source_files(), takes_missing_for_text)
     ] == ["columns.py"]

@@ -99,7 +99,13 @@ class Target:
             self.write_enveloped(rows.to_dict("records"), columns)
             return
         table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
-        fields = [known.get(field.name, field) for field in table.schema]
+        # A column without any value has no type of its own.
+        untyped = (pa.null(), pa.dictionary(pa.int8(), pa.null()))
+        text = pa.large_string()
+        fields = [
+            known.get(each.name, each.with_type(text) if each.type in untyped else each)
+            for each in table.schema
+        ]
         self._write_arrow(table.cast(pa.schema(fields)))
 
     def write_listed(self, table: Listed, columns: Iterable[Column]) -> None:

@@ -95,6 +95,7 @@ COMMANDS: Final = (
     Command("whatif --overlap", inputs=(*INPUTS, SEVERAL), api="run.ranks.what_if(overlap=True)"),
     Command("ranks", inputs=(*INPUTS, SEVERAL)),
     Command("ranks --by step", inputs=("store", SEVERAL)),
+    Command("ranks --by kind", inputs=("store",)),
     Command("predict --on L4", recordings=("gpu", "nsight"), api="run.predict('L4')"),
     Command("batch {b2} {b4} {b8}", inputs=("",), recordings=("gpu",)),
     Command(

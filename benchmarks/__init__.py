@@ -1,0 +1,1 @@
+"""What measures the speed and the sizes that we claim."""
