@@ -9,6 +9,7 @@ Parsing imports `reference` from here, so pandas is imported where it is needed.
 from __future__ import annotations
 
 import heapq
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -248,10 +249,12 @@ def _edges(frame: pd.DataFrame, same_clock: Mapping[int, object]) -> dict[int, l
 
 def _walk(root: int, edges: Mapping[int, Sequence[Clock]]) -> dict[int, Clock]:
     """Return the clocks of the ranks that can be compared with one, by the smallest errors."""
-    waiting: list[tuple[float, int, Clock]] = [(0.0, root, reference(root))]
+    # Clocks have no order: of equal errors the pair that came first counts.
+    turn = itertools.count()
+    waiting: list[tuple[float, int, int, Clock]] = [(0.0, root, next(turn), reference(root))]
     found: dict[int, Clock] = {}
     while waiting:
-        _, rank, clock = heapq.heappop(waiting)
+        _, rank, _, clock = heapq.heappop(waiting)
         if rank in found:
             continue
         found[rank] = clock
@@ -273,7 +276,7 @@ def _walk(root: int, edges: Mapping[int, Sequence[Clock]]) -> dict[int, Clock]:
                     )  # fmt: skip
                 # A pair that no model fits comes last: nothing is compared through it.
                 cost = step.error if step.comparable else np.inf
-                heapq.heappush(waiting, (cost, edge.rank, step))
+                heapq.heappush(waiting, (cost, edge.rank, next(turn), step))
     return found
 
 

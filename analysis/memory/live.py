@@ -91,9 +91,8 @@ def entries(curve: MemoryCurve, tagged: Tagged | None = None) -> pd.DataFrame:
         parts.append(_plain_rows([(BEFORE, "unknown", "none", BEFORE, *each) for each in rows]))
     else:
         parts.append(_of_rest(curve, curve.base + int(curve.change[blocks.before].sum()), tagged))
-    table = pa.concat_tables(part for part in parts if part.num_rows)
-    if not table.num_rows:
-        table = _plain_rows([])
+    filled = [part for part in parts if part.num_rows]
+    table = pa.concat_tables(filled) if filled else _plain_rows([])
     return as_pandas(table.unify_dictionaries(), ("begin", "end", "bytes"))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -14,14 +14,14 @@ from pyprof2.analysis.memory.categories import PHASES
 from pyprof2.analysis.memory.curves import LINELESS, START, HeldBlocks, MemoryCurve
 from pyprof2.columns import int_array, lookup, text_array
 from pyprof2.frames import is_own_path
-from pyprof2.recording import code_column, int_column
+from pyprof2.recording import Stack, code_column, int_column
 from pyprof2.tables import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.recording import Snapshot, Stack
+    from pyprof2.recording import Snapshot
 
 NO_FRAMES: Final = "(no frames: autograd thread)"
 _SEGMENT_SIGNS: Final = {
@@ -35,7 +35,6 @@ _MEANT: Final = frozenset(
 )  # fmt: skip
 _PENDING: Final = frozenset({"active_pending_free", "active_awaiting_free"})
 _LIVES: Final = "active_allocated"
-_NATIVE: Final = re.compile(r"cudnn|cublas|miopen|workspace|c10d::|nccl", re.IGNORECASE)
 _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER, _ZERO_GRAD = range(len(PHASES))
 _SIGNS: Final = (
     ("step", "torch/optim/", _OPTIMIZER),
@@ -50,11 +49,10 @@ _SIGNS: Final = (
 
 
 class _StackFacts(NamedTuple):
-    """Facts from a stack: the user's line, the phase, an op of a library, the layer."""
+    """Facts from a stack: the user's line, the phase, the layer."""
 
     line: str | None
     phase: int
-    op: str | None
     layer: str | None
 
 
@@ -74,12 +72,39 @@ def curves_of_snapshot(snapshot: Snapshot, rank: int = 0) -> Iterator[MemoryCurv
     A release is what frees a block for others (`free_requested`); where none was recorded, the
     end of its use (`free_completed`) is.
     """
+    snapshot = _with_python_frames(snapshot)
     stacks = [_stack_facts(stack) for stack in snapshot.stacks]
     device = int_column(snapshot.events, "device", -1)
     columns = (snapshot.events["device"], snapshot.segments["device"])
     for number in sorted({n for column in columns for n in pc.unique(column).to_pylist()}):
         at = _Device(snapshot, number, rank, np.flatnonzero(device == number), stacks)
         yield _curve(at)
+
+
+def _with_python_frames(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot whose stacks have Python frames alone; one without any is no stack.
+
+    By default PyTorch records frames of C++ and of the interpreter too. They are in front of the
+    user's line, and the thread of autograd has them as well: what is in which phase would differ.
+    """
+    stacks = [
+        Stack(tuple(each for each in stack.frames if each[0].endswith(".py") or each[0][:1] == "<"))
+        for stack in snapshot.stacks
+    ]
+    is_kept = np.array([bool(stack.frames) for stack in stacks], bool)
+
+    def without(table: pa.Table) -> pa.Table:
+        place = table.column_names.index("stack")
+        stack = int_column(table, "stack", -1)
+        kept = np.where(lookup(is_kept, stack, False), stack, -1)  # noqa: FBT003
+        return table.set_column(place, "stack", int_array(kept, -1))
+
+    return replace(
+        snapshot,
+        stacks=stacks,
+        events=without(snapshot.events),
+        blocks=without(snapshot.blocks),
+    )
 
 
 def _stack_facts(stack: Stack) -> _StackFacts:
@@ -94,13 +119,10 @@ def _stack_facts(stack: Stack) -> _StackFacts:
         phase for path, _, name in frames for word, folder, phase in _SIGNS
         if name == word and folder in path
     )  # fmt: skip
-    native = (name for path, _, name in frames if not path.endswith(".py") and _NATIVE.search(name))
     classes = [name.removesuffix(".forward") for _, _, name in frames if name.endswith(".forward")]
     # A line of the user's that calls torch is forward, as an op is in a trace.
     phase = next(phases, _FORWARD)
-    return _StackFacts(
-        next(own, None), phase, next(native, None), ".".join(reversed(classes)) or None
-    )
+    return _StackFacts(next(own, None), phase, ".".join(reversed(classes)) or None)
 
 
 def _curve(at: _Device) -> MemoryCurve:
@@ -171,8 +193,6 @@ def _events(at: _Device, actions: _Actions) -> pa.Table:
     stack = int_column(rows, "stack", -1)
     phase = _phases(at, stack, sign > 0)
     notes, words = code_column(rows, "note")
-    native = _text_of(at, "op", stack)
-    op = np.where(notes >= 0, notes, np.where(native[0] >= 0, native[0] + len(words), -1))
     columns = {
         "rank": pa.array(np.full(len(stack), at.rank)),
         "time_ns": rows["time_ns"].fill_null(0),
@@ -180,7 +200,7 @@ def _events(at: _Device, actions: _Actions) -> pa.Table:
         "device": pa.array(np.full(len(stack), at.number)),
         "address": rows["address"].cast(pa.uint64()),
         "bytes": pa.array(sign * actions.size[kept]),
-        "op": text_array((op, [*words, *native[1]])),
+        "op": text_array((notes, words)),
         "layer": text_array(_text_of(at, "layer", stack)),
         "source": text_array(_text_of(at, "line", stack)),
         "stack_id": int_array(stack, -1),
@@ -277,7 +297,7 @@ def _held(at: _Device, curve: MemoryCurve) -> tuple[list[HeldBlocks], int | None
     kinds = {_OPTIMIZER: "optimizer_state", _OTHER: "parameter_or_buffer"}
     has_phases = bool(code_column(curve.events, "phase")[1])
     for place, size_of in zip(stack.tolist(), asked[before].tolist(), strict=True):
-        facts = at.stacks[place] if place >= 0 else _StackFacts(None, _OTHER, None, None)
+        facts = at.stacks[place] if place >= 0 else _StackFacts(None, _OTHER, None)
         is_known = has_phases and facts.phase in kinds
         words = (kinds[facts.phase], "inferred") if is_known else ("unknown", "none")
         sums[facts.line, *words] += size_of

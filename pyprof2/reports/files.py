@@ -106,7 +106,8 @@ class Target:
             known.get(each.name, each.with_type(text) if each.type in untyped else each)
             for each in table.schema
         ]
-        self._write_arrow(table.cast(pa.schema(fields)))
+        schema = pa.schema(fields)
+        self._write_arrow(table.cast(schema) if table.num_rows else schema.empty_table())
 
     def write_listed(self, table: Listed, columns: Iterable[Column]) -> None:
         """Write all of a small table as csv, json or parquet.

@@ -244,3 +244,16 @@ def test_releases_of_what_was_there_before_are_named_where_its_size_is_not_known
 
     assert "peak 4.00 kB above what was there before" in out
     assert "note: 1.00 kB of what was there before was released" in out
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "table"])
+def test_a_snapshot_in_which_nothing_lives_has_an_answer_in_each_form(
+    form: str, tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path = dump(tmp_path, snapshot([segment(block(1 << 20, "inactive"))]))
+
+    asked = ["memory", path, "--format", form, "-o", tmp_path / "out", "--force"]
+    for options in ([], ["--by", "line"], ["--at", "end"], ["--timeline"], ["--events"]):
+        result = invoke(*asked, *options)
+
+        assert result.code == 0, result.err

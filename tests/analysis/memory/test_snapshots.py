@@ -406,3 +406,49 @@ def test_a_folder_of_snapshots_has_a_rank_for_each(tmp_path: Path) -> None:
 
     assert found["rank"].tolist() == [0, 1]
     assert found["peak_allocated_bytes"].tolist() == [10, 30]
+
+
+NATIVE = [
+    frame("??", 0, "c10d::Reducer::autograd_hook(unsigned long)"),
+    frame(
+        "/pytorch/aten/src/ATen/native/cudnn/ConvShared.cpp", 70, "at::native::cudnn_convolution"
+    ),
+    frame("", 0, "torch::unwind::unwind()"),
+    frame("/usr/src/python/Objects/call.c", 387, "_PyObject_Vectorcall"),
+    frame("/pytorch/torch/csrc/autograd/engine.h", 12, "evaluate_function"),
+]
+"""What PyTorch puts before the Python frames of a stack, by default."""
+
+
+@pytest.mark.parametrize("own", [NATIVE, NATIVE[:1], NATIVE[1:2]], ids=["all", "nccl", "cudnn"])
+def test_frames_of_cpp_change_nothing(tmp_path: Path, own: list[Any]) -> None:
+    def content(before: list[Any]) -> Any:
+        steps = [
+            (forward(10), 4096), (forward(20), 1 << 20), ([], 1 << 16), (optimizer(), 2048),
+        ]  # fmt: skip
+        events = [
+            alloc(BASE + (number << 24), size, [*before, *stack])
+            for number, (stack, size) in enumerate(steps)
+        ]
+        gone = free(BASE + (1 << 24), 1 << 20, [*before, *zero_grad()])
+        return snapshot([segment(block(8192, frames=[*before, *forward(3)]))], flat(events, gone))
+
+    plain, native = (
+        _of(tmp_path / name, content(before))
+        for name, before in (("plain", []), ("native", own))
+        if (tmp_path / name).mkdir() is None
+    )
+
+    assert _rows(plain, "line")[f"{MODEL}:20"] == 1 << 20
+    for axis in ("line", "category", "phase", "layer", "op"):
+        assert _rows(native, axis) == _rows(plain, axis)
+        assert _rows(native, axis, "end") == _rows(plain, axis, "end")
+
+
+def test_a_snapshot_in_which_nothing_lives_has_an_answer(tmp_path: Path) -> None:
+    gone = flat(alloc(BASE, 512), *free(BASE, 512))
+    for content in (snapshot([], gone), snapshot([segment(block(1 << 20, "inactive"))])):
+        profile = _of(tmp_path, content)
+
+        assert sum(_rows(profile, "category", "end").values()) == 0
+        assert profile.rows(["line", "category"], "end").empty
