@@ -433,11 +433,10 @@ def test_frames_of_cpp_change_nothing(tmp_path: Path, own: list[Any]) -> None:
         gone = free(BASE + (1 << 24), 1 << 20, [*before, *zero_grad()])
         return snapshot([segment(block(8192, frames=[*before, *forward(3)]))], flat(events, gone))
 
-    plain, native = (
-        _of(tmp_path / name, content(before))
-        for name, before in (("plain", []), ("native", own))
-        if (tmp_path / name).mkdir() is None
-    )
+    for name in ("plain", "native"):
+        (tmp_path / name).mkdir()
+    plain = _of(tmp_path / "plain", content([]))
+    native = _of(tmp_path / "native", content(own))
 
     assert _rows(plain, "line")[f"{MODEL}:20"] == 1 << 20
     for axis in ("line", "category", "phase", "layer", "op"):
