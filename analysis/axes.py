@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.errors import refuse, suggest
-from pyprof2.tables import CATEGORIES, DIRECTIONS
+from pyprof2.signatures import CATEGORIES, DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -51,7 +51,8 @@ from pyprof2.result_tables import (
     SERVING_STEPS,
     SPENDING,
 )  # fmt: skip
-from pyprof2.tables import CATEGORIES, SCHEMA_VERSION, TABLES
+from pyprof2.signatures import CATEGORIES
+from pyprof2.tables import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

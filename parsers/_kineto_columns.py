@@ -299,7 +299,7 @@ def group_of(phase: str, category: str) -> str | None:
         category = category.lower()
         if category.endswith(("_runtime", "_driver")):
             return "launch"
-        words = set(re.split(r"[^a-z]+", category)) if category else {""}
+        words = set(re.findall(r"[a-z]+", category)) if category else {""}
         words |= {"device"} if words & _DEVICES else set()
         foreign = next((FOREIGN + kind for kind in FOREIGN_KINDS if kind in words), None)
         return _CATEGORIES.get(category, foreign)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from pyprof2.recording import Recording, Rows, Spool
 
 MOST_DEVICES: Final = 1024
@@ -153,7 +151,14 @@ def _ends_cut(recording: Recording, start: Rows, end: Rows) -> Rows:
     spool = recording.spool
     columns = _columns(spool, ("device", "stream", "context", "correlation_id", "graph_node_id"))
     *place, correlation, node = columns
-    plain = np.flatnonzero((place[1] != -1) & (node == _NONE) & ~_of_graphs(spool, correlation))
+    # Of graphs is what was launched with other work, or as a graph.
+    raw = spool.raw("launches", ("name", "correlation_id"))
+    is_graph = [*("GraphLaunch" in name for name in spool.texts["launches"]["name"]), False]
+    launches = np.array(is_graph)[int_column(raw, "name", -1)]
+    ids, count = np.unique(correlation[correlation > 0], return_counts=True)
+    graphs = np.r_[int_column(raw, "correlation_id", 0)[launches], ids[count > 1]]
+    is_plain = (place[1] != -1) & (node == _NONE) & ~np.isin(correlation, graphs)
+    plain = np.flatnonzero(is_plain)
     key = combine_keys(*(column[plain] for column in place))
     order = order_of(key, start[plain], end[plain])
     rows, key = plain[order], key[order]
@@ -170,16 +175,6 @@ def _ends_cut(recording: Recording, start: Rows, end: Rows) -> Rows:
         if len(recording.pids) == 1 or wrong.sum() <= max(2, _FEW * len(own)):
             cut[own[wrong]] = starts[wrong]
     return cut
-
-
-def _of_graphs(spool: Spool, correlation: Rows) -> NDArray[np.bool_]:
-    """Return which work is of a graph: it was launched with other work, or as a graph."""
-    raw = spool.raw("launches", ("name", "correlation_id"))
-    is_graph = [*("GraphLaunch" in name for name in spool.texts["launches"]["name"]), False]
-    launches = np.array(is_graph)[int_column(raw, "name", -1)]
-    ids, count = np.unique(correlation[correlation > 0], return_counts=True)
-    graphs = np.r_[int_column(raw, "correlation_id", 0)[launches], ids[count > 1]]
-    return np.isin(correlation, graphs)
 
 
 def _repeats(spool: Spool) -> Rows:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyprof2.markers import StepEvent
-    from pyprof2.parsers._chosen_steps import ChosenSteps
     from pyprof2.recording import Spool
 
 MAYBE_STEP: Final = "maybe step"
@@ -137,7 +136,15 @@ class StepRanges:
         if not held and not steps:
             steps = steps_of_devices(self._seen.values())
         self._append_steps(steps)
-        self._append_held(chosen)
+        texts, at = self._spool.texts["ranges"], 0
+        for rows in self._held:
+            own = slice(at, at + rows.num_rows)
+            at += rows.num_rows
+            for column, words in (("kind", chosen.kinds[own]), ("name", chosen.names[own])):
+                codes = pa.array([texts[column][text] for text in words], pa.int32())
+                rows = rows.set_column(rows.column_names.index(column), column, codes)  # noqa: PLW2901
+            self._append(rows)
+        self._held.clear()
         self.count = len(steps) + chosen.kinds.count("step")
         self._marks.clear()
         return len(marked)
@@ -172,17 +179,6 @@ class StepRanges:
             "kind": [texts["kind"]["step"]] * len(steps),
         }
         self._spool.append("ranges", columns, len(steps))
-
-    def _append_held(self, chosen: ChosenSteps) -> None:
-        texts, at = self._spool.texts["ranges"], 0
-        for rows in self._held:
-            own = slice(at, at + rows.num_rows)
-            at += rows.num_rows
-            for column, words in (("kind", chosen.kinds[own]), ("name", chosen.names[own])):
-                codes = pa.array([texts[column][text] for text in words], pa.int32())
-                rows = rows.set_column(rows.column_names.index(column), column, codes)  # noqa: PLW2901
-            self._append(rows)
-        self._held.clear()
 
     def _append(self, rows: pa.Table) -> None:
         columns = {name: rows[name].combine_chunks() for name in rows.column_names}

@@ -22,6 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+CATEGORIES: Final = (
+    "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
+    "embedding", "index", "copy", "cat", "optimizer", "loss", "random", "sort", "rnn", "fft",
+    "comm", "memcpy", "memset", "other",
+)  # fmt: skip
+"""The values of column `category`: kinds of work."""
+DIRECTIONS: Final = ("forward", "backward", "optimizer", "other")
+"""The values of column `direction`."""
+
 DIMENSIONS_MAX: Final = 64
 SIZE_MAX: Final = 1 << 40
 ELEMENTS_MAX: Final = 1 << 62

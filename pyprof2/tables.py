@@ -47,15 +47,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = 14
 
-CATEGORIES: Final = (
-    "matmul", "conv", "attention", "norm", "softmax", "elementwise", "reduce", "pool",
-    "embedding", "index", "copy", "cat", "optimizer", "loss", "random", "sort", "rnn", "fft",
-    "comm", "memcpy", "memset", "other",
-)  # fmt: skip
-"""The values of column `category`: kinds of work."""
-DIRECTIONS: Final = ("forward", "backward", "optimizer", "other")
-"""The values of column `direction`."""
-
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Repeated text: an int32 code per row, each distinct text once."""
 

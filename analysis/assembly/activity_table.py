@@ -44,7 +44,7 @@ from pyprof2.columns import (
     text_array,
 )
 from pyprof2.recording import Recording, code_column, int_column
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,7 +25,7 @@ from pyprof2.analysis.linking.ops import is_envelope
 from pyprof2.analysis.linking.stacks import choose_lines
 from pyprof2.columns import int_array, lookup, merge_texts, text_array
 from pyprof2.recording import TextCodes
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

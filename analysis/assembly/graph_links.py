@@ -40,7 +40,7 @@ from pyprof2.analysis.linking.kernels import LINKS
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import combine_keys, int_array, lookup, text_array
 from pyprof2.recording import TextCodes, int_column
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

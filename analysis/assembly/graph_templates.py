@@ -23,8 +23,7 @@ from pyprof2.analysis.graphs.sequences import UNKNOWN_WORD, mixed
 from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.columns import lookup
 from pyprof2.recording import code_column, int_column
-from pyprof2.signatures import Scalar, format_signature, parse_inputs
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS, Scalar, format_signature, parse_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from pyprof2.analysis.linking.threads import NO_ID
 from pyprof2.analysis.linking.user_ranges import with_borrowed
 from pyprof2.columns import int_array, lookup, merge_texts, only, text_array
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

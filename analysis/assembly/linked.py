@@ -30,7 +30,7 @@ from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.analysis.linking.user_ranges import RangePaths, UserRanges, choose_users, node_threads
 from pyprof2.columns import TextColumn, combine_keys, lookup, merge_texts
 from pyprof2.recording import LostTime, Recording, TextCodes, code_column, int_column
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

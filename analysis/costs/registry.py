@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pyprof2.errors import CostRegistrationError, TerminatedError
 from pyprof2.problems import FORMULA_FAILED
-from pyprof2.signatures import Input, OpCall, Tensor, nbytes
-from pyprof2.tables import CATEGORIES
+from pyprof2.signatures import CATEGORIES, Input, OpCall, Tensor, nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

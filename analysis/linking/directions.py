@@ -12,7 +12,7 @@ from pyprof2.analysis.intervals import Bool, Int, Nest, last_not_after, nearest_
 from pyprof2.analysis.linking.ranges import NO_RANGES, Ranges
 from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import lookup
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from pyprof2.analysis.linking.threads import NO_ID, Threads
 from pyprof2.columns import order_of
 from pyprof2.problems import TRACED_OPS
 from pyprof2.recording import Recording, code_column, int_column
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 _COMPILING: Final = " (dynamo_timed)"
 """How the names of the ranges end in which torch.compile compiles."""

@@ -11,7 +11,7 @@ from pyprof2.analysis.intervals import nearest_marked
 from pyprof2.analysis.linking.passes import ENGINE
 from pyprof2.columns import lookup, short
 from pyprof2.recording import code_column, int_column
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa

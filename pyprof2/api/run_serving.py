@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyprof2.api.run_tables import OfTables
 from pyprof2.columns import as_pandas, lookup, row_of
 from pyprof2.errors import refuse
+from pyprof2.units import counted
 
 if TYPE_CHECKING:
     import re
@@ -100,6 +101,19 @@ class RunServing(OfTables):
             phase[own] = names[step]
         return idle.assign(phase=phase)
 
+    def check_shards(self, shards: int | None) -> None:
+        """Raise unless the job that was recorded has so many processes to share a model.
+
+        Raises:
+            UsageError: it has fewer.
+        """
+        sizes = set(self._tables.table("trace")["world_size"].to_pylist())
+        if shards is not None and sizes and None not in sizes and shards > max(sizes):
+            refuse(
+                f"--tp {shards}: the recorded job has {counted(max(sizes), 'process', 'processes')}"
+                f", so no more share the model: --tp {max(sizes)}"
+            )
+
     def _served_model(
         self, config: Path, shards: int | None, pattern: str | None
     ) -> tuple[LanguageModel, list[str]]:
@@ -108,6 +122,7 @@ class RunServing(OfTables):
         from pyprof2.analysis.serving.facts import HEADS
         from pyprof2.analysis.serving.models import read_model
 
+        self.check_shards(shards)
         facts = self._served_facts(pattern)
         if shards is None and set(self._tables.table("trace")["world_size"].to_pylist()) != {1}:
             heads, of_model = facts.get(HEADS, set()), read_model(config, 1).heads

@@ -13,6 +13,7 @@ only part of pyprof2 that imports torch and nvtx.
 from __future__ import annotations
 
 from contextlib import contextmanager as _contextmanager
+from functools import cache as _cache
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -31,14 +32,18 @@ except Exception as _error:
     # A torch that this version does not fit, in a way that `internals` does not know.
     _why = f"{_fault(_error)}: nothing is marked; the script runs on"
 
+    @_cache
+    def _warn() -> None:
+        _say(_why)
+
     @_contextmanager  # type: ignore[no-redef]
     def annotate(_name: str) -> _Iterator[None]:
         """Mark nothing around a piece of code."""
         yield
 
     def init(**_options: _Any) -> None:  # type: ignore[misc]
-        """Mark nothing, and say why."""
-        _say(_why)
+        """Mark nothing, and say so the first time."""
+        _warn()
 
     def shutdown(*_: object) -> None:  # type: ignore[misc]
         """Do nothing, as `step` and `wrap`."""

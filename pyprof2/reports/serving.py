@@ -85,6 +85,7 @@ def show_serving(run: Run, query: ServingQuery, target: Target) -> None:
     Raises:
         UsageError: the configuration is of another model than the recording, or `tp` is needed.
     """
+    run.check_shards(query.tp)
     if "kind" in query.by:
         kinds = run.serving_kinds(query.model, query.tp, query.pattern, rank=query.rank)
         _show_kinds(kinds, query, target)

@@ -54,6 +54,7 @@ class StubRun:
     device: str | None = None
     warnings: list[str] = field(default_factory=list)
     source_roots: tuple[str, ...] = ()
+    manifest: dict[str, Any] = field(default_factory=lambda: {"ranks": [], "sources": []})
     stored_sums: None = None
     tensor_core_pct: None = None
     utilization_rows: tuple[dict[str, Any], ...] = ()

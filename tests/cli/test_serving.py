@@ -110,6 +110,19 @@ def test_a_price_of_several_devices_takes_how_many_share_the_model(
     assert row["in_price"] == pytest.approx(4 * 0.001 * 4e-3 / 20 * 1e6)
 
 
+def test_a_model_is_not_shared_by_more_processes_than_were_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _server(tmp_path)  # of a job of one process
+
+    assert main(["prof", str(path), "--by", "phase", "--price", "1", "--tp", "1"]) == 0
+    capsys.readouterr()
+    assert main(["prof", str(path), "--by", "phase", "--price", "1", "--tp", "2"]) == 2
+    assert capsys.readouterr().err == (
+        "pyprof2: --tp 2: the recorded job has 1 process, so no more share the model: --tp 1\n"
+    )
+
+
 def test_idle_time_is_of_the_phase_whose_work_ends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -204,7 +204,7 @@ def test_every_category_has_its_table(tmp_path: Path, category: str, table: str)
 @pytest.mark.parametrize(
     "category",
     [
-        "cuda_event", "Trace", "ac2g", "",
+        "cuda_event", "Trace", "ac2g",
         "cuda_profiler_range", "hardware_counters", "anything",
     ],
 )  # fmt: skip

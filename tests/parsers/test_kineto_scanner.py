@@ -90,7 +90,8 @@ def test_every_group_has_the_columns_that_the_builder_reads(scanner: str) -> Non
     halves = [event | {"ph": "B"} for event in whole if event["ph"] == "X"]
     of_device = complete("gpu_user_annotation", "forward", 3, 1, pid=0, args={"External id": 5})
     rare = [whole[0], of_device]
-    found = groups(scanner, EVERY_GROUP, rare, halves, {"ph": "E", "ts": 4})
+    foreign = [complete(name, "x", 4, 1) for name in ("hpu_op", "npu", "mlu_kernel", "")]
+    found = groups(scanner, EVERY_GROUP, rare, halves, {"ph": "E", "ts": 4}, foreign)
 
     assert list(found)[:13] == [
         "op", "annotation", "python", "launch", "kernel", "memcpy", "memset", "overhead", "wait",

@@ -84,7 +84,7 @@ def test_another_control_character_is_no_blank() -> None:
 
 
 def test_a_category_that_begins_as_the_one_before_is_another() -> None:
-    categories = ["cpu_op", "cpu_op", "cpu_op2", "cpu_op", "cpu", "", "cpu_op2", "cpu_op", ""]
+    categories = ["cpu_op", "cpu_op", "cpu_op2", "cpu_op", "cpu", "c1", "cpu_op2", "cpu_op", "c1"]
     categories += ["cpu_o", "cpu"]
     phases = ["X", "Xy", "X", "Xy", "X", "X", "", "X", "Xy", "X", "X"]
     events = [

@@ -226,7 +226,7 @@ def test_torch_1_13_writes_a_list_of_segments(tmp_path: Path) -> None:
     assert found.segments.to_pylist() == [
         {
             "device": 0, "address": 1 << 20, "total_bytes": 2048, "allocated_bytes": 512,
-            "active_bytes": 512, "expandable": 0,
+            "active_bytes": 512, "expandable": 0, "private": 0,
         }
     ]  # fmt: skip
     assert found.blocks["state"].to_pylist() == ["active_allocated", "inactive"]

@@ -166,7 +166,7 @@ def test_a_damaged_recording_of_a_folder_far_away_has_its_own_name(
             "no connection .*; look at the network",
         ),
         (TimeoutError(), r"no connection \(TimeoutError\)"),
-        (ImportError("Install s3fs to access S3"), r"pip install 'pyprof2\[remote\]'"),
+        (ImportError("Install s3fs to access S3"), "memory:// needs fsspec: pip install fsspec"),
         (KeyError("odd"), "it failed: KeyError 'odd'"),
         (
             OSError("no connection to https://a:b@h/x?key=secret"),

@@ -24,8 +24,7 @@ from pyprof2.analysis.costs import (
 )
 from pyprof2.analysis.costs.operands import numel, tally, tensor
 from pyprof2.errors import CostRegistrationError
-from pyprof2.signatures import DTYPE_BITS, Input, OpCall, Scalar, Tensor
-from pyprof2.tables import CATEGORIES
+from pyprof2.signatures import CATEGORIES, DTYPE_BITS, Input, OpCall, Scalar, Tensor
 
 if TYPE_CHECKING:
     from pathlib import Path

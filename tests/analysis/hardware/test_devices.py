@@ -422,7 +422,7 @@ def test_a_short_name_is_of_one_device(text: str, name: str) -> None:
         ("A100-80", "which of A100 SXM 80GB, A100 PCIe 80GB"),
         ("P100", "which of P100 PCIe, P100 SXM2"),
         ("H100", "which of H100 SXM, H100 PCIe, H100 NVL"),
-        ("H10 SXM", "no such device; near are H100 SXM"),
+        ("H10 SXM", "no such device; did you mean H100 SXM"),
         ("", "no such device"),
     ],
 )

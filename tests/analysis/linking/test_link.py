@@ -10,7 +10,7 @@ import pytest
 from pyprof2.analysis.assembly.linked import link_recording
 from pyprof2.analysis.linking.stacks import Around, Stacks
 from pyprof2.analysis.linking.threads import NO_ID
-from pyprof2.tables import DIRECTIONS
+from pyprof2.signatures import DIRECTIONS
 from tests.kineto_events import (
     ENGINE,
     Event,

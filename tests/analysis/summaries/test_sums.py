@@ -155,7 +155,9 @@ def grouped(
     every = rows.astype(object).where(rows.notna(), None).to_dict("records")
     groups: dict[tuple[Any, ...], list[int]] = {}
     for at, row in enumerate(every):
-        none = {axis: None if axis in ("step", "stream", "rank") else "(none)" for axis in by}
+        none = {
+            axis: None if axis in ("step", "device", "stream", "rank") else "(none)" for axis in by
+        }
         key = tuple(none[axis] if row[AXES[axis]] is None else row[AXES[axis]] for axis in by)
         groups.setdefault(key, []).append(at)
     whole = sum(row["dur_ns"] for row in every)
@@ -275,7 +277,7 @@ def test_sums_stored_or_not_are_those_of_a_group_by(seed: int, size: int | None)
             own = made(tables, keys, size, **selection)
             for each in (sums.select(**selection), own) if "step" not in by else (own,):
                 found = each.summarize(by).to_pylist()
-                assert {tuple(row[key] for key in keys) for row in found} == wanted.keys()
+                assert {tuple(row[key] for key in keys) for row in found} == wanted.keys(), by
                 assert len(found) == len(wanted)
                 for row in found:
                     assert list(row) == [*keys, *names]
