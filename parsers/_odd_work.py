@@ -151,7 +151,7 @@ def _ends_cut(recording: Recording, start: Rows, end: Rows) -> Rows:
     spool = recording.spool
     columns = _columns(spool, ("device", "stream", "context", "correlation_id", "graph_node_id"))
     *place, correlation, node = columns
-    # Of graphs is what was launched with other work, or as a graph.
+    # Work that was launched with other work, or as a graph, is of a graph.
     raw = spool.raw("launches", ("name", "correlation_id"))
     is_graph = [*("GraphLaunch" in name for name in spool.texts["launches"]["name"]), False]
     launches = np.array(is_graph)[int_column(raw, "name", -1)]
