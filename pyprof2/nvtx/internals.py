@@ -78,7 +78,8 @@ def _find(name: str) -> Any:
             except ImportError:
                 return None
         found = inner
-    return getattr(found, last, None)
+    # A module that is being imported is not an attribute of its package yet.
+    return getattr(found, last, sys.modules.get(f"torch.{name}"))
 
 
 def _use(part: Need, name: str, instead: Any = None) -> Any:
