@@ -127,8 +127,7 @@ in-torch: $(VENV)/.torch
 
 # Those that train, and need none of the packages that this environment lacks.
 TORCH_JOURNEYS := tests/journeys/test_own_script.py tests/journeys/test_own_lines.py \
-	tests/journeys/test_compiled.py tests/journeys/test_long_training.py tests/journeys/test_watch.py \
-	tests/cli/test_demo.py
+	tests/journeys/test_compiled.py tests/cli/test_demo.py
 
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .
