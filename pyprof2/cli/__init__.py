@@ -333,9 +333,14 @@ def _run(args: argparse.Namespace, *, reads: bool) -> None:
 
 
 def _inputs(args: argparse.Namespace) -> list[Any]:
-    """Return the recordings and stores that the user names, in order."""
-    named = getattr(args, "input", None) or getattr(args, "traces", None) or []
-    return named if isinstance(named, list) else [named]
+    """Return the recordings and stores that the user names."""
+    named: list[Any] = []
+    for name in ("input", "traces", "inputs", "a", "b", "other", "against"):
+        given = getattr(args, name, None)
+        named += given if isinstance(given, list) else [given]
+    # Those of `batch` are pairs of a batch size and a path.
+    paths = (each[-1] if isinstance(each, tuple) else each for each in named)
+    return [path for path in paths if path is not None]
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
@@ -369,7 +374,7 @@ def _explain(error: BaseException, inputs: Sequence[Path]) -> tuple[int, str]:
                 check_tables(path)
     except Pyprof2Error as damage:
         return ERROR, str(damage)
-    return ERROR, f"{fault(error)}, not in your files; -v shows where"
+    return ERROR, f"{fault(error)}; -v shows where"
 
 
 def _flush(code: str | int | None) -> int:

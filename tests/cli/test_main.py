@@ -208,7 +208,7 @@ def test_an_error_of_pyprof2_itself_is_not_blamed_on_the_store(
 
         assert (result.code, result.out) == (1, "")
         assert result.err.startswith("pyprof2: a fault in pyprof2 (TypeError: oops, test_main.py:")
-        assert result.err.endswith("), not in your files; -v shows where\n")
+        assert result.err.endswith("); -v shows where\n")
         assert "Traceback" in invoke("-v", "explain", recording, "op:0").err
 
 
@@ -230,6 +230,25 @@ def test_an_error_on_a_store_with_a_damaged_table_names_the_table(
         f"pyprof2: {file.parent}: damaged (ArrowInvalid); make the store anew with "
         "'pyprof2 parse --force'\n"
     )
+
+
+def test_a_damaged_store_is_named_by_each_command_that_takes_several(
+    invoke: Callable[..., Any],
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, damaged = (pyprof2.parse(trace, tmp_path / f"{name}.pyprof2") for name in "ab")
+    (damaged / "stalls" / "rank-0.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr("pyprof2.api.comparison.compare", _fail)
+    monkeypatch.setattr("pyprof2.api.batch.batch_model", _fail)
+
+    for words in (
+        ["compare", whole, damaged],
+        ["batch", f"8={whole}", f"16={damaged}", f"32={whole}"],
+    ):
+        assert invoke(*words).err.startswith(f"pyprof2: {damaged / 'stalls'}: damaged")
+    assert "a fault in pyprof2" in invoke("compare", whole, whole).err
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])

@@ -39,7 +39,7 @@ from tests.commands.table import (
 from tests.conftest import once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.commands.table import Command
 
@@ -74,6 +74,10 @@ def _is_quick(line: Line) -> bool:
     inputs = ("trace", "folder", "-")
     name = next((n for n, kind in zip(_OF_INPUT, inputs, strict=True) if kind == line.input), None)
     return command.words == name and line.form in (None, "csv") and line.output == "-o"
+
+
+def _is_of(recording: str) -> Callable[[Line], bool]:
+    return lambda line: line.recording == recording
 
 
 @pytest.fixture(scope="session")
@@ -180,28 +184,22 @@ def _check(chosen: Iterable[Line], recordings: Path, folder: Path) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.parametrize(
+    "is_chosen",
+    [
+        pytest.param(_is_quick, id="quick"),
+        pytest.param(_turn, id="in turn", marks=pytest.mark.slow),
+        *(
+            pytest.param(_is_of(name), id=f"all of {name}", marks=pytest.mark.release)
+            for name in RECORDINGS
+        ),
+    ],
+)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.words)
 def test_a_command_works_as_a_user_starts_it(
-    command: Command, recordings: Path, tmp_path: Path
+    command: Command, is_chosen: Callable[[Line], bool], recordings: Path, tmp_path: Path
 ) -> None:
-    _check(filter(_is_quick, lines(command)), recordings, tmp_path)
-
-
-@pytest.mark.minutes
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.words)
-def test_a_command_works_with_each_format_input_and_output(
-    command: Command, recordings: Path, tmp_path: Path
-) -> None:
-    _check(filter(_turn, lines(command)), recordings, tmp_path)
-
-
-@pytest.mark.release
-@pytest.mark.parametrize("recording", RECORDINGS)
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.words)
-def test_every_line_of_the_table_works(
-    command: Command, recording: str, recordings: Path, tmp_path: Path
-) -> None:
-    _check((x for x in lines(command) if x.recording == recording), recordings, tmp_path)
+    _check(filter(is_chosen, lines(command)), recordings, tmp_path)
 
 
 def test_every_command_has_a_row() -> None:
