@@ -200,15 +200,15 @@ def write_text(text: str, path: Path | None) -> None:
     write_parts([text], path)
 
 
-def write_parts(parts: Iterable[str], path: Path | None) -> None:
-    """Write the texts one after another, to `path` or to stdout."""
+def write_parts(parts: Iterable[str | pa.Buffer], path: Path | None) -> None:
+    """Write texts, or what they are in UTF-8, one after another, to `path` or to stdout."""
     if path is None:
         for part in parts:
-            sys.stdout.write(part)
+            sys.stdout.write(part if isinstance(part, str) else part.to_pybytes().decode())
         return
     with _opened(path) as file:
         for part in parts:
-            file.write(part.encode())
+            file.write(part.encode() if isinstance(part, str) else part)
 
 
 def _is_special(path: Path) -> bool:
@@ -261,7 +261,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield buffered
 
 
-def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iterator[str]:
+def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iterator[pa.Buffer]:
     """Give the CSV in parts: text, after the changes to it, always in quotes, null as nothing."""
     import pyarrow as pa
     from pyarrow import csv
@@ -270,7 +270,7 @@ def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iter
     if not batches:  # the header is written all the same
         batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
     for i, batch in enumerate(batches):
-        part = io.BytesIO()
+        part = pa.BufferOutputStream()
         arrays = []
         for column in batch.columns:
             if not _is_text(column.type):
@@ -284,7 +284,7 @@ def _csv_parts(table: pa.Table, changes: Iterable[Callable[[str], str]]) -> Iter
             arrays.append(pa.array(texts, pa.string()).take(coded.indices))
         plain = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
         csv.write_csv(plain, part, csv.WriteOptions(include_header=i == 0))
-        yield part.getvalue().decode()
+        yield part.getvalue()
 
 
 def _no_formula(text: str) -> str:
@@ -300,7 +300,7 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _json_parts(table: pa.Table) -> Iterator[str]:
+def _json_parts(table: pa.Table) -> Iterator[str | pa.Buffer]:
     """Give an array of objects in parts, an object on each line."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -313,7 +313,8 @@ def _json_parts(table: pa.Table) -> Iterator[str]:
             parts += [f"{',' if parts else '{'}{key}:", _json_values(column)]
         lines = pc.binary_join_element_wise(*parts, "}", "")
         together = pa.ListArray.from_arrays([0, len(lines)], lines)
-        yield before + pc.binary_join(together, ",\n")[0].as_py()
+        yield before
+        yield pc.binary_join(together, ",\n")[0].as_buffer()
         before = ",\n"
     yield "\n]\n" if before == ",\n" else "[]\n"
 

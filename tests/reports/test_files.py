@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
 import stat
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,12 @@ from pyprof2.errors import UsageError
 from pyprof2.reports import files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+
+def _text(parts: Iterable[Any]) -> str:
+    return "".join(each if isinstance(each, str) else each.to_pybytes().decode() for each in parts)
 
 
 class Terminal(io.StringIO):
@@ -32,7 +39,7 @@ class Terminal(io.StringIO):
 
 def as_json(frame: pd.DataFrame) -> str:
     """Return `frame` as JSON text."""
-    return "".join(files._json_parts(pa.Table.from_pandas(frame, preserve_index=False)))
+    return _text(files._json_parts(pa.Table.from_pandas(frame, preserve_index=False)))
 
 
 @given(
@@ -67,7 +74,7 @@ def test_json_writes_what_it_has_no_number_for_as_null() -> None:
 def test_rows_beyond_one_batch_are_in_one_array() -> None:
     count = files._ROWS_AT_A_TIME + 1
     frame = pd.DataFrame({"i": range(count)})
-    text = "".join(files._csv_parts(pa.Table.from_pandas(frame), []))
+    text = _text(files._csv_parts(pa.Table.from_pandas(frame), []))
 
     assert [r["i"] for r in json.loads(as_json(frame))] == list(range(count))
     assert text.splitlines() == ['"i"', *map(str, range(count))]
@@ -119,3 +126,30 @@ def test_a_name_that_ends_in_gz_is_compressed(form: str, tmp_path: Path) -> None
     assert gzip.decompress(packed) == (tmp_path / "net").read_bytes()
     # Nothing of the time or the name is in it.
     assert (tmp_path / "again.GZ").read_bytes() == packed
+
+
+def test_an_error_names_the_file_that_the_user_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / ".ops.csv.x7"))
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+
+    with pytest.raises(OSError, match="Read-only") as caught:
+        files.write_text("x", tmp_path / "ops.csv")
+    assert caught.value.filename == str(tmp_path / "ops.csv")
+
+
+def test_columns_without_a_value_are_text_in_each_format(tmp_path: Path) -> None:
+    nothing = pd.DataFrame(
+        {"kind": pd.Series([None, None], dtype=object).astype("category"), "n": [1, 2]}
+    )
+    for frame, rows in ((nothing, 2), (nothing[:0], 0)):
+        for form in ("csv", "json", "parquet"):
+            path = tmp_path / f"{form}{rows}"
+            files.Target(form, path).write_frame(frame)
+
+            assert path.stat().st_size
+        read = pq.read_table(tmp_path / f"parquet{rows}")
+        assert (read.num_rows, str(read.schema.field("kind").type)) == (rows, "large_string")

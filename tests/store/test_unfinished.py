@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -112,3 +113,16 @@ def test_where_there_are_no_locks_the_file_itself_is_the_claim(
         monkeypatch.setattr(Path, "unlink", lambda *_args, **_: None)
         with claimed_path(tmp_path / "mq") as other:
             assert other == tmp_path / f"mq-pid{os.getpid()}"
+
+
+def test_an_error_names_the_file_that_the_user_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("os.open", refuse)
+
+    with pytest.raises(OSError, match="Read-only") as caught, claimed_path(tmp_path / "net"):
+        pass
+    assert caught.value.filename == str(tmp_path / "net")
