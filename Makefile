@@ -122,12 +122,8 @@ test-torch:
 in-torch: $(VENV)/.torch
 	PYPROF2_OTHER_PYTHON='$(wildcard $(OTHER))' $(RUN)python -m pytest -n auto -m 'not ($(APART))' \
 		tests/nvtx tests/capture tests/watch $(PYTEST_ARGS)
-	$(RUN)python -m pytest -n auto --dist loadgroup -m 'not (pages or release)' $(TORCH_JOURNEYS) \
-		$(PYTEST_ARGS)
-
-# Those that train, and need none of the packages that this environment lacks.
-TORCH_JOURNEYS := tests/journeys/test_own_script.py tests/journeys/test_own_lines.py \
-	tests/journeys/test_compiled.py tests/cli/test_demo.py
+	$(RUN)python -m pytest -n auto --dist loadgroup -m 'not (pages or release)' tests/journeys \
+		tests/cli/test_demo.py $(PYTEST_ARGS)
 
 check: $(VENV)/.annotate,test,docs
 	$(RUN)ruff check .

@@ -122,9 +122,14 @@ class Net(torch.nn.Module):
 
 # There is no GPU: what the class calls in C++ does nothing.
 base = torch.cuda.CUDAGraph.__mro__[1]
-base.capture_begin = base.capture_end = lambda *args, **kwargs: None
-graph = object.__new__(torch.cuda.CUDAGraph)
-graph._tracker = None
+names = ("capture_begin", "capture_end", "capture_end_pre", "capture_end_post", "instantiate")
+for name in names:
+    setattr(base, name, lambda *args, **kwargs: None)
+if torch.backends.cuda.is_built():
+    graph = torch.cuda.CUDAGraph.__new__(torch.cuda.CUDAGraph)
+else:  # its own constructor refuses
+    graph = object.__new__(torch.cuda.CUDAGraph)
+    graph._tracker = None
 
 net, batch = Net(), torch.ones(2, 8)
 for _ in range(3):  # the warm-up
