@@ -52,7 +52,8 @@ from pyprof2.result_tables import (
     SPENDING,
 )  # fmt: skip
 from pyprof2.signatures import CATEGORIES
-from pyprof2.tables import SCHEMA_VERSION, TABLES
+from pyprof2.store.queries import VIEWS
+from pyprof2.tables import KERNELS, SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -140,6 +141,17 @@ def results() -> str:
 def _table_section(table: Table) -> str:
     lines = [f".. _table-{table.name}:", "", *_heading(f"``{table.name}``", "-")]
     return "\n".join([*lines, "", table.meaning, "", *_columns(table.columns)])
+
+
+def views() -> str:
+    """Return a section for each view of SQL, with its columns that table `kernels` lacks."""
+    parts = []
+    for view in VIEWS.values():
+        own = [column for column in view.table.columns if column not in KERNELS.columns]
+        more = "The columns of :ref:`kernels <table-kernels>`, and:"
+        lines = [*_heading(f"``{view.name}``", "-"), "", view.table.meaning, "", more, ""]
+        parts.append("\n".join([*lines, *_columns(own)]))
+    return "\n\n".join(parts)
 
 
 def _columns(columns: Iterable[Column]) -> list[str]:
@@ -452,6 +464,7 @@ _WRITERS: Final[dict[str, Callable[[], str]]] = {
     "problems": problems,
     "skipped": skipped,
     "tables": tables,
+    "views": views,
     "results": results,
     "sums": sums,
     "tutorial": tutorial,

@@ -389,7 +389,7 @@ def test_nothing_but_its_command_imports_the_server_of_agents() -> None:
     wrong = [
         item
         for item in _all_imports()
-        if _is_in(item.imported, ("pyprof2.agents", "mcp", "mcp_types", "duckdb"))
+        if _is_in(item.imported, ("pyprof2.agents", "mcp", "mcp_types"))
         and not _is_in(item.importer, ("pyprof2.agents",))
         and not (item.importer == "pyprof2.cli.mcp" and not item.at_load)
     ]

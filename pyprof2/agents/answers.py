@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.agents import queries
 from pyprof2.analysis.summaries.explain import parse_reference
 from pyprof2.api.comparison import compare as compare_runs
 from pyprof2.api.run import Run
@@ -19,6 +17,7 @@ from pyprof2.pipeline.parsing import parse_found
 from pyprof2.reports import explanation, files
 from pyprof2.reports.files import NOT_RECORDED, call, envelope, evidence_of, meanings
 from pyprof2.reports.ranks import by_rank
+from pyprof2.store import queries
 from pyprof2.store.folder import STORED, is_store
 from pyprof2.store.remote import Readable
 
@@ -37,6 +36,10 @@ BYTES: Final = 6_000
 _FORCES: Final = "; --allow-mismatch compares all the same"
 """The end of a message on a comparison: it is for who types commands."""
 _ROWS: Final = 25
+_MOST_ROWS: Final = 100
+"""So many rows of SQL, each text of at most `_CELL` characters, in at most `_SECONDS`."""
+_CELL: Final = 200
+_SECONDS: Final = 10.0
 _FEW: Final = 5
 _FILTERS: Final = (
     "rank", "step", "layer", "op", "kernel", "range", "direction", "category", "device",
@@ -252,19 +255,13 @@ class AgentTools:
     def sql(self, query: str, trace: str = "") -> Answer:
         """Return the rows of one SELECT over the tables of a recording."""
         opened = self._of(trace)
-        found = queries.query(opened.run.path, query)
-        # Columns of one name get a number, so that none is lost.
-        seen: Counter[str] = Counter()
-        names = []
-        for name in found["columns"]:
-            seen[name] += 1
-            names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-        rows = [dict(zip(names, row, strict=True)) for row in found["rows"]]
+        found = queries.query(opened.run.path, query, seconds=_SECONDS, rows=_MOST_ROWS)
+        rows = [_shorter(row, _CELL) for row in found.table.to_pylist()]
         evidence = evidence_of(
             opened.run, {"all": "as `DESCRIBE` of the tables, and the query, say"}
         )
-        evidence["limits"] = f"{queries.ROWS} rows, {queries.SECONDS:g} s"
-        return self._fitted({"rows": rows, "more": found["more"]}, evidence, [], ("rows",))
+        evidence["limits"] = f"{_MOST_ROWS} rows, {_SECONDS:g} s"
+        return self._fitted({"rows": rows, "more": found.more}, evidence, [], ("rows",))
 
     def close(self) -> None:
         """Delete what was written to read recordings."""

@@ -225,6 +225,26 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
         """
         return self._tables.table(name, columns)
 
+    def sql(self, text: str, *, seconds: float = 60) -> pd.DataFrame:
+        """Return the rows of one SELECT over the tables of the store, in DuckDB's SQL.
+
+        Needs the extra `[sql]`. The views `activities` and `work` are there too; see the page on
+        the tables. The statement can read nothing else, and change nothing.
+
+        Args:
+            text: the statement.
+            seconds: how long it may take.
+
+        Raises:
+            UsageError: it is no single SELECT, fails or takes longer; or the run was loaded with
+                another device or source root, which the store does not know.
+        """
+        from pyprof2.store.queries import query
+
+        if self.device is not None or self.source_root is not None:
+            refuse("SQL reads the store as it is: load it without device and source_root")
+        return as_pandas(query(self.path, text, seconds=seconds).table, ())
+
     def dask(self, name: str) -> DaskFrame:
         """Return a table of the store as a Dask dataframe, a partition for each rank.
 

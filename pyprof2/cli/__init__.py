@@ -54,7 +54,7 @@ _BY_SIGNAL: Final = 128
 
 _GROUPS: Final = {
     "Record": ("capture", "watch", "demo"),
-    "Read": ("parse", "prof", "lines", "memory", "energy", "check"),
+    "Read": ("parse", "prof", "lines", "memory", "energy", "sql", "check"),
     "Explain": ("idle", "advise", "explain", "whatif", "batch", "predict"),
     "Many runs": ("ranks", "compare"),
     "Export": ("report", "export"),

@@ -107,7 +107,7 @@ class Target:
             for each in table.schema
         ]
         schema = pa.schema(fields)
-        self._write_arrow(table.cast(schema) if table.num_rows else schema.empty_table())
+        self.write_table(table.cast(schema) if table.num_rows else schema.empty_table())
 
     def write_listed(self, table: Listed, columns: Iterable[Column]) -> None:
         """Write all of a small table as csv, json or parquet.
@@ -126,7 +126,7 @@ class Target:
         known = {column.name: column.field() for column in columns}
         schema = pa.schema([known.get(n, pa.field(n, pa.large_string())) for n in table])
         arrays = [pa.array(table[field.name].cells, field.type) for field in schema]
-        self._write_arrow(pa.Table.from_arrays(arrays, schema=schema))
+        self.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
     def write_enveloped(self, data: Any, columns: Iterable[Column] = ()) -> None:
         """Write an answer with what it rests on, and what can follow."""
@@ -139,7 +139,12 @@ class Target:
         text = json_text(envelope(data, evidence, following))
         write_text(f"{msgspec.json.format(text, indent=1)}\n", self.path)
 
-    def _write_arrow(self, table: pa.Table) -> None:
+    def write_table(self, table: pa.Table) -> None:
+        """Write an Arrow table of numbers and text as csv, json or parquet.
+
+        Raises:
+            UsageError: Parquet, which is binary, would go to a terminal.
+        """
         if self.form == "csv":
             changes = [clean] if self.path is None else []
             changes += [_no_formula] if self.csv_safe else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Command:
 
 
 _SORTED: Final = "run.profile('kernel').sort_values('dur_ns', ascending=False, kind='stable')"
+_QUERY: Final = "SELECT op, sum(self_ns) AS self_ns FROM ops GROUP BY op ORDER BY ALL"
 COMMANDS: Final = (
     Command("prof --by op", api="run.profile('op')"),
     Command("prof --by kernel", api="run.profile('kernel')"),
@@ -85,6 +87,7 @@ COMMANDS: Final = (
     Command("memory", nests=True),
     Command("memory --timeline"),
     Command("energy"),
+    Command("sql", after=f"'{_QUERY}'", api=f'run.sql("{_QUERY}")'),
     Command("check", api="run.check()"),
     Command("idle --by group,cause", api="run.idle_profile()"),
     Command("idle"),
@@ -147,7 +150,7 @@ class Line:
         named |= {f"b{size}": f"{size}={folder / f'b{size}.json'}" for size in SIZES}
         words = [word.format(**named) for word in command.words.split()]
         words += _inputs(folder, self.recording, self.input)
-        words += [*command.after.split(), *(["--format", self.form] if self.form else [])]
+        words += [*shlex.split(command.after), *(["--format", self.form] if self.form else [])]
         return words + (["-o", str(out)] if self.output == "-o" else [])
 
     @property
