@@ -92,7 +92,7 @@ VIEWS: Final = {view.name: view for view in (_ACTIVITIES, _WORK)}
 
 
 class QueryRows(NamedTuple):
-    """What a SELECT gives.
+    """The rows of a SELECT.
 
     Attributes:
         table: the rows; every column holds numbers, truth values or text.
