@@ -127,7 +127,7 @@ def _record(folder: Path, *, quiet: bool) -> Path:
         print(f"$ python {_SCRIPT} {_RECORDING}")
         # A process of its own, so that this one needs no torch.
         done = subprocess.run(  # noqa: S603 - our own script
-            [sys.executable, folder / _SCRIPT, recording],
+            [sys.executable, "-P", folder / _SCRIPT, recording],
             capture_output=True,
             text=True,
             check=False,
@@ -139,17 +139,14 @@ def _record(folder: Path, *, quiet: bool) -> Path:
         if done.returncode == 0 and recording.is_file():
             return recording
         why = (lines or [f"exit code {done.returncode}"])[-1]
-        whose = "a fault in pyprof2" if _is_ours(lines) else "torch cannot train here"
+        # Whose code raised is the last file of the traceback.
+        files = [line.split('"')[1] for line in lines if line.startswith('  File "')]
+        is_ours = bool(files) and Path(files[-1]).is_relative_to(_PACKAGE)
+        whose = "a fault in pyprof2" if is_ours else "torch cannot train here"
         print(f"{whose} ({clean(why)}):")
         print("this is the recording that comes with pyprof2")
     shutil.copyfile(_DATA / _RECORDING, recording)
     return recording
-
-
-def _is_ours(lines: Sequence[str]) -> bool:
-    """Return whether the code that raised, by a traceback, is of this package."""
-    files = [line.split('"')[1] for line in lines if line.startswith('  File "')]
-    return bool(files) and Path(files[-1]).is_relative_to(_PACKAGE)
 
 
 def _show_nsys(folder: Path, *, quiet: bool) -> None:
@@ -164,7 +161,7 @@ def _show_nsys(folder: Path, *, quiet: bool) -> None:
     words = ["capture", "--nsys", "-o", _CAPTURE, _SCRIPT]
     print(f"\n$ pyprof2 {shlex.join(words)}")
     done = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, "-m", "pyprof2", *words],
+        [sys.executable, "-P", "-m", "pyprof2", *words],
         cwd=folder, capture_output=True, text=True, check=False, env=environment(),
     )  # fmt: skip
     export = folder / f"{_CAPTURE}.sqlite"

@@ -25,6 +25,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
 from pyprof2 import __version__
+from pyprof2.own_files import is_own, make_own_folder
 from pyprof2.parsers.formats import ENDINGS, stem_of
 from pyprof2.reports.page.html import DATA, REPORT
 from pyprof2.store.places import MANIFEST
@@ -167,17 +168,20 @@ class Pages:
     def page(self, shown: Shown) -> Path | None:
         """Return the page, if it is ready."""
         path = self._folder / f"{shown.key}.html"
-        return path if path.is_file() else None
+        return path if is_own(self._folder, alone=True) and is_own(path) else None
 
     def _make(self, shown: Shown) -> str | None:
         """Make a page; return why it cannot be made."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            make_own_folder(self._folder.parent)
+            make_own_folder(self._folder)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
         target = self._folder / f"{shown.key}.html"
         names = str(shown.path.absolute()), "-o", str(target)
-        # In a folder where nothing lies that Python would import.
         done = subprocess.run(  # noqa: S603 -- a program of ours, and a file of the user's
-            [sys.executable, "-m", "pyprof2", "report", "-q", "--force", *names],
-            cwd=self._folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            [sys.executable, "-P", "-m", "pyprof2", "report", "-q", "--force", *names],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]

@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import platform
-import stat
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from pyprof2.markers import Marker
+from pyprof2.own_files import make_own_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,12 +149,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, float]:
 def _keep(path: Path, kept: dict[str, Any] | None) -> None:
     """Write a new file in a folder of our own, and never through a link."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = path.parent.lstat()
-        if not stat.S_ISDIR(folder.st_mode) or (
-            hasattr(os, "getuid") and folder.st_uid != os.getuid()
-        ):
-            return
+        make_own_folder(path.parent)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         with os.fdopen(os.open(unfinished, flags, 0o600), "w") as file:

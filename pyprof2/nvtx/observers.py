@@ -16,7 +16,6 @@ import logging
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import sysconfig
@@ -29,6 +28,7 @@ import torch
 
 from pyprof2 import is_pure
 from pyprof2.nvtx.internals import ENGINE_RUN, Need, lack, next_sequence_nr, sequence_nr
+from pyprof2.own_files import is_own, make_own_folder
 
 SWITCH: Final = "PYPROF2_OBSERVER"
 """The variable that says whether the observer is used: 0 is no, anything else yes."""
@@ -137,32 +137,16 @@ def _path_of_binary() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyprof2"
     path = folder / f"observer-{key}.so"
     try:
-        _make_own(folder)
-        if _is_own(path):
+        make_own_folder(folder)
+        if is_own(path):
             return path
         with _one_at_a_time(folder):
-            if not _is_own(path):
+            if not is_own(path):
                 _compile_once(path)
     except OSError as error:
         msg = f"{folder}: {error.strerror}"
         raise _Unusable(msg) from error
     return path
-
-
-def _make_own(folder: Path) -> None:
-    """Make the folder; what lies in another user's is not loaded."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        _give_up(f"{folder} is not this user's alone")
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
 
 
 @contextlib.contextmanager
@@ -198,7 +182,7 @@ def _flags() -> tuple[str, ...]:
 def _compile_once(path: Path) -> None:
     """Compile, and remember where that failed: it takes long to find out."""
     failed = path.with_suffix(".failed")
-    if _is_own(failed):
+    if is_own(failed):
         _give_up(failed.read_text())
     try:
         _compile(path)
@@ -256,7 +240,7 @@ def _test_apart(path: Path, environment: dict[str, str]) -> None:
     roots = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
     environment = environment | {"PYTHONPATH": os.pathsep.join(filter(None, roots))}
     code = "import sys; from pyprof2.nvtx import observers as o; o.check(o._load(sys.argv[1]))"
-    _run([sys.executable, "-c", code, str(path)], environment, "the test failed")
+    _run([sys.executable, "-P", "-c", code, str(path)], environment, "the test failed")
 
 
 def _load(path: Path | str) -> Any:

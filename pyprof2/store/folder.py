@@ -35,10 +35,11 @@ from pyprof2.errors import (
     shortage,
 )
 from pyprof2.frames import Code  # noqa: TC001 - what reads a manifest looks it up
+from pyprof2.own_files import is_own
 from pyprof2.result_tables import RESULTS
 from pyprof2.store.parts import TableParts, find_fault
 from pyprof2.store.places import MANIFEST
-from pyprof2.store.unfinished import CLAIM, Claim, abandoned_claim, is_own_folder
+from pyprof2.store.unfinished import CLAIM, Claim, abandoned_claim
 from pyprof2.tables import SCHEMA_VERSION, TABLES, Table
 
 if TYPE_CHECKING:
@@ -514,7 +515,7 @@ def _recover(path: Path) -> None:
         if abandoned_claim(folder) is None:
             continue
         old = folder.with_suffix(_OLD)
-        if not path.exists() and is_own_folder(old) and _is_only_a_store(old):
+        if not path.exists() and is_own(old) and _is_only_a_store(old):
             old.rename(path)
         _remove_own(old)
         _remove_own(folder)
@@ -526,7 +527,7 @@ def _recover(path: Path) -> None:
 
 
 def _remove_own(folder: Path) -> None:
-    if is_own_folder(folder):
+    if is_own(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 

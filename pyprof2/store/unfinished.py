@@ -13,11 +13,11 @@ import itertools
 import json
 import os
 import platform
-import stat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from pyprof2.errors import OutputExistsError
+from pyprof2.own_files import is_own, open_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,34 +122,14 @@ def abandoned_claim(folder: Path) -> dict[str, str] | None:
 
     None: there is no claim, or its run may still be at work, or it was somebody else's.
     """
-    with contextlib.suppress(OSError, ValueError, RecursionError), _open(folder / CLAIM) as file:
+    with contextlib.suppress(OSError, ValueError, RecursionError), open_own(folder / CLAIM) as file:
         facts = json.loads(file.read(_LONGEST))
         locks = _locks()
-        if locks is not None and _is_ours(folder) and facts["host"] == _host():
+        if locks is not None and is_own(folder) and facts["host"] == _host():
             # This fails where the run is still at work, and has the lock.
             locks.flock(file, locks.LOCK_EX | locks.LOCK_NB)
             return {str(name): str(value) for name, value in facts.items()}
     return None
-
-
-def is_own_folder(path: Path) -> bool:
-    """Whether `path` is a folder of this user's, and no link to one."""
-    try:
-        return _is_ours(path)
-    except OSError:
-        return False
-
-
-def _open(path: Path) -> IO[str]:
-    """Open a file to read, if it is no link; a pipe does not keep us waiting."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    return os.fdopen(os.open(path, flags), encoding="utf-8")
-
-
-def _is_ours(path: Path) -> bool:
-    found = path.lstat()
-    owner = os.geteuid() if hasattr(os, "geteuid") else found.st_uid
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
 
 
 def _locks() -> ModuleType | None:

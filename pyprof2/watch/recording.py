@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.errors import CaptureError, TraceError
 from pyprof2.markers import LAUNCHERS, place_in_job
+from pyprof2.own_files import is_own, open_own
 from pyprof2.parsers import holds_work
 
 if TYPE_CHECKING:
@@ -288,10 +289,9 @@ def remove_abandoned(output: Path) -> None:
     for pattern in (output.glob(f"{_STAGING}*"), output.glob(f"*/{_STAGING}*"),
                     output.parent.glob(f"watch-*/{_STAGING}*")):  # fmt: skip
         for folder in pattern:
-            with (
-                contextlib.suppress(OSError),
-                (folder / _LOCK).open("r+", encoding="utf-8", errors="surrogateescape") as lock,
-            ):
+            if not is_own(folder, alone=True):
+                continue  # whoever made it says what to remove
+            with contextlib.suppress(OSError), open_own(folder / _LOCK) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its daemon is dead
                 written = map(Path, lock.read().splitlines())
                 for path in (*written, *folder.glob(f"{_STEM}*")):

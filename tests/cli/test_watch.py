@@ -128,6 +128,20 @@ def test_what_is_not_ours_stays(tmp_path: Path, lock: str) -> None:
     assert (folder / "precious.txt").exists()
 
 
+def test_the_lock_of_a_folder_that_others_write_is_not_read(tmp_path: Path) -> None:
+    (folder := tmp_path / "project" / ".watch-x").mkdir(parents=True)
+    (mine := tmp_path / "pyprof2-watch-1_2.json").touch()
+    (folder / "pyprof2-watch-lock").write_text(f"{mine}\n")
+
+    folder.chmod(0o777)
+    remove_abandoned(tmp_path)
+    assert mine.exists()
+
+    folder.chmod(0o700)
+    remove_abandoned(tmp_path)
+    assert not mine.exists()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("500ms", 0.5), ("2s", 2), ("1.5m", 90), ("2h", 7200)]
 )

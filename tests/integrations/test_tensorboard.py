@@ -101,6 +101,15 @@ def test_a_recording_that_cannot_be_read_says_why(server: str) -> None:
     assert "not a trace" in ended(server, key)["error"]
 
 
+def test_pages_of_a_folder_that_others_write_are_not_shown(server: str, tmp_path: Path) -> None:
+    (cache := tmp_path / "cache" / "pyprof2" / "tensorboard").mkdir(parents=True)
+    cache.chmod(0o777)
+    key = asked(f"{server}/data/plugin/pyprof2/runs")[0]["key"]
+    (cache / f"{key}.html").write_text("planted")
+
+    assert "not this user's alone" in ended(server, key)["error"]
+
+
 def test_a_store_stands_for_its_recording(logdir: Path) -> None:
     from pyprof2.integrations.tensorboard import shown_below
 

@@ -1,0 +1,57 @@
+"""Files on a machine that others use too: what is this user's alone, and what may be opened."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def is_own(path: Path, *, alone: bool = False) -> bool:
+    """Whether `path` is a file or folder of this user's, and no link to one.
+
+    Args:
+        path: what may not be there.
+        alone: nobody else may write it.
+    """
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    is_plain = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
+    if not is_plain or not hasattr(os, "geteuid"):  # Windows says neither owner nor mode
+        return is_plain
+    return found.st_uid == os.geteuid() and not (alone and found.st_mode & _WRITABLE)
+
+
+def make_own_folder(path: Path) -> None:
+    """Make a folder that this user alone writes, if there is none.
+
+    Raises:
+        OSError: it cannot be made, or what is there is somebody else's or others may write it.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not is_own(path, alone=True):
+        raise PermissionError(errno.EACCES, "it is not this user's alone", str(path))
+
+
+def open_own(path: Path) -> IO[str]:
+    """Open a text file of this user's to read and write; neither links nor pipes are opened.
+
+    Raises:
+        OSError: it cannot be opened, or is somebody else's.
+    """
+    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    file = os.fdopen(os.open(path, flags), "r+", encoding="utf-8", errors="surrogateescape")
+    found = os.fstat(file.fileno())
+    is_others = hasattr(os, "geteuid") and found.st_uid != os.geteuid()
+    if is_others or not stat.S_ISREG(found.st_mode):
+        file.close()
+        raise PermissionError(errno.EACCES, "it is not this user's", str(path))
+    return file
