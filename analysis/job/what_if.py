@@ -268,23 +268,34 @@ def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) 
     return Scenario(f"transfers × {factor:g}", duration.astype(np.int64))
 
 
-def as_the_others(job: JobGraph, rank: int, roles: Mapping[int, Any]) -> Scenario:
-    """Return the change in which a rank takes as long as the others of its role, call by call.
+def as_the_others(job: JobGraph, ranks: Sequence[int], roles: Mapping[int, Any]) -> Scenario:
+    """Return the change in which ranks take as long as the others of their roles, call by call.
 
     Each duration and each gap of the host becomes the median of the same call over the others.
     With one other rank the larger of the two becomes the smaller one.
 
     Raises:
-        UsageError: no other rank has its role.
+        UsageError: no other rank has the role of one.
     """
-    others = [other for other in roles if other != rank and roles[other] == roles.get(rank)]
-    if not others:
-        msg = f"rank {rank}: no other rank has its role, so there is nothing to compare it with"
-        raise UsageError(msg)
-    duration, lag = job.graph.duration.copy(), job.graph.lag.copy()
-    _replace(job, _Measure({rank}, others, len(others) == 1), duration, lag)
-    note = "of two ranks the faster one is the measure" if len(others) == 1 else None
-    return Scenario(f"rank {rank} as the others", duration, lag, note)
+    duration, lag, note = job.graph.duration.copy(), job.graph.lag.copy(), None
+    for role in dict.fromkeys(roles.get(rank) for rank in ranks):
+        own = {rank for rank in ranks if roles.get(rank) == role}
+        others = [other for other in roles if other not in own and roles[other] == role]
+        if not others:
+            listed = ", ".join(map(str, sorted(own)))
+            msg = (
+                f"rank {listed}: no other rank has its role, so there is nothing to compare it with"
+            )
+            raise UsageError(msg)
+        _replace(job, _Measure(own, others, len(others) == 1), duration, lag)
+        if len(others) == 1:
+            note = "of two ranks the faster one is the measure"
+    return Scenario(as_others_words(ranks), duration, lag, note)
+
+
+def as_others_words(ranks: Sequence[int]) -> str:
+    """Return the change in words: `rank 2 as the others`, `ranks 2, 5 as the others`."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} as the others"
 
 
 def all_ideal(job: JobGraph, roles: Mapping[int, Any]) -> Scenario:
