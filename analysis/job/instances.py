@@ -263,8 +263,8 @@ def _resynchronised(
     """
     again = pd.Series(data=False, index=frame.index)
     place = frame.groupby(["axis", "step"], observed=True).ngroup()
-    sizes = frame.groupby([place, frame["rank"]], observed=True).size()
-    sizes = sizes.groupby(level=0).agg(["min", "max"])
+    count = frame.groupby([place, frame["rank"]], observed=True).size()
+    sizes = count.groupby(level=0).agg(["min", "max"])
     lost = sizes.index[sizes["min"] < sizes["max"]]
     if not len(lost):
         return frame, again

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.blocking_calls import BLOCKED_NS, awaited_work
 from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, call_cause
+from pyprof2.analysis.time.host_clock import clock_error_ns
 from pyprof2.columns import (
     combine_keys,
     first_rows,
@@ -102,6 +103,7 @@ class RankGraph:
         named_by: the row that names an event: its own, or that of the first one that a launch
             queued; -1 for the root.
         lane: equal for events that run one after another: of one stream, or one thread.
+        clock_error_ns: how far the clocks of host and device are apart; 0: they agree.
     """
 
     rank: int
@@ -114,6 +116,7 @@ class RankGraph:
     member: Int
     named_by: Int
     lane: Int
+    clock_error_ns: int = 0
 
     @property
     def step(self) -> Int:
@@ -152,6 +155,8 @@ def rank_graph(
     order = np.argsort(kernel, kind="stable")
     ids = work.numbers.pop("kernel_id")
     member = narrow(lookup(order, row_of(kernel[order], ids), -1))
+    launched = launches.of_activity >= 0
+    ahead = start[1 + launches.of_activity[launched]] - start[first:][launched]
     woken = _woken(launches, (start, end), first)
     edges = _edges(work, launches, (start, end), _awaited(read, work), woken)
     threads = 1 + int(launches.thread.max(initial=0))
@@ -159,6 +164,7 @@ def rank_graph(
         rank, kind, start, end, edges, work.rows, work.steps,
         np.concatenate((np.full(first, -1, member.dtype), member)), named_by,
         narrow(np.r_[short(ids[:1] * 0), 1 + short(launches.thread), 1 + threads + work.queue]),
+        clock_error_ns(ahead),
     )  # fmt: skip
 
 

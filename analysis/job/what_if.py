@@ -18,6 +18,7 @@ from pyprof2.analysis.job.critical_path import walk_back
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
 from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
+from pyprof2.analysis.time.host_clock import clock_words
 from pyprof2.columns import combine_keys, sum_at, values_of
 from pyprof2.errors import UsageError
 
@@ -100,6 +101,10 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
+    if job.clock_error_ns:
+        words = clock_words(job.clock_error_ns)
+        note = f"{note}; {words}" if note else words
+        return Gain(change.what, None, None, None, bound, window, error, note)
     if job.calls is not None and not (job.instance >= 0).any():
         # Several ranks communicate, and no collective of one was matched with another's.
         talks = job.labels.fits("category", "comm".__eq__) & (job.kind == KERNEL)

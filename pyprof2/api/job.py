@@ -317,8 +317,12 @@ class JobOfRanks(Displayed):
         if len(costly) < 2 or gain.gain_ns is None:
             return found
         verdict = slow_ranks.verdict(steps)
-        together = {"gain": gain, "steps": steps, "verdict": verdict, "together": tuple(costly)}
-        return [each._replace(**together) if each.rank in costly else each for each in found]
+        return [
+            each._replace(gain=gain, steps=steps, verdict=verdict, together=tuple(costly))
+            if each.rank in costly
+            else each
+            for each in found
+        ]
 
     @cached_property
     def _step_scores(self) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.analysis.job.slow_ranks import BUSY, GAIN_MIN, ON_HOST, cost_words
 from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
 from pyprof2.analysis.job.what_if import INFERRED, MODEL_ERROR_MAX, NOT_MODELLED
+from pyprof2.analysis.time.host_clock import clock_words
 from pyprof2.columns import with_text
 from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
@@ -298,6 +299,9 @@ def _path(job: JobOfRanks) -> Iterator[str]:
     """Give the shares of the critical path."""
     path, window = job.critical_path, job.window_ns
     if not len(path) or not window:
+        return
+    if not job.is_large and job.graph.clock_error_ns:
+        yield f"no critical path: {clock_words(job.graph.clock_error_ns)}"
         return
     sums = path_sums(path, ["kind"]).head(5)
     shares = [f"{kind} {100 * ns / window:.1f} %" for kind, ns in sums.itertuples(index=False)]
