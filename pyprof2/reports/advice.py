@@ -130,8 +130,8 @@ def _bound_texts(of_rank: Mapping[Any, Mapping[Any, Any]], word: str) -> Iterato
     shown_ranks = list(of_rank)
     parts = {"host": "the host", "device": "the device at its peak rates", "comm": "communication"}
     if len(of_rank) > _BOUNDS_SHOWN:
-        known = (row for row in of_rank.values() if pd.notna(row["bound_ns"]))
-        share = {row["rank"]: row["bound_ns"] / max(1, row["window_ns"]) for row in known}
+        rows = (row for row in of_rank.values() if pd.notna(row["bound_ns"]))
+        share = {row["rank"]: row["bound_ns"] / max(1, row["window_ns"]) for row in rows}
         share = share or dict.fromkeys(of_rank, 0)
         shown_ranks = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
     for rank in shown_ranks:

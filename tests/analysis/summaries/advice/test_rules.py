@@ -632,11 +632,11 @@ def test_ids_that_prove_it_are_the_rows_that_it_is_about(
 
 def _known_of(count: int, total: int = 50, **columns: Any) -> Rows:
     """Return kernels of which only so many of each step have FLOPs and bytes."""
-    work = {"flops": 10**10, "bytes": 10**6}
-    return training(
-        **{name: lambda n, at=n_of: at if n < count else None for name, n_of in work.items()},
-        kernels=total, **columns,
-    )  # fmt: skip
+    columns |= {
+        "flops": lambda n: 10**10 if n < count else None,
+        "bytes": lambda n: 10**6 if n < count else None,
+    }
+    return training(kernels=total, **columns)
 
 
 @pytest.mark.parametrize(
@@ -650,8 +650,8 @@ def _known_of(count: int, total: int = 50, **columns: Any) -> Rows:
 def test_a_bound_needs_the_work_of_most_of_the_time(
     device: Path, known: int, *, is_bound: bool
 ) -> None:
-    columns = {"compute_dtype": "f32", "tensor_core": "no"}
-    found, bound = _advised(_known_of(known, **columns), device)
+    rows = _known_of(known, compute_dtype="f32", tensor_core="no")
+    found, bound = _advised(rows, device)
     half = found.loc["half-precision"]
 
     assert bound["known_pct"] == pytest.approx(2 * known)
