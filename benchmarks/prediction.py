@@ -43,6 +43,7 @@ from pyprof2.analysis.prediction.parameters import (
     LOW,
     MEMORY,
     NORMAL,
+    Held,
     LinkFit,
     Parameters,
     Sigmas,
@@ -72,7 +73,7 @@ _GOOD: Final = (0.8, 1.25)
 """Models whose measured time is further from the sum of their ops are left out."""
 _KEY: Final = ["kind", "B", "M", "N", "K"]
 _OF_KIND: Final = {"linear": "linear", "bmm": "batched", "softmax": "softmax", "ln": "norm"}
-_GIVEN: Final = Sigmas(0.15, 0.10, 0.35, 0.10, 0.35, 0.10, 0.10, 0.40)
+_GIVEN: Final = Sigmas(0.15, 0.10, 0.35, 0.10, 0.35, 0.10, 0.10, 0.40, 0.10)
 """What is not fitted: kernels without counts, what is kept, and other vendors."""
 _LINKS: Final = {
     "a100_sxm": ("nvlink3", 300.0), "h100_sxm": ("nvlink4", 450.0), "b200_sxm": ("nvlink5", 900.0),
@@ -226,7 +227,7 @@ def fit(tables: Tables, hidden: frozenset[str] = frozenset()) -> Parameters:
     classes = classes_of(own)
     sources = {name: _FITTED_TO[int(set(shares) == {HALF})] for name, shares in own.items()}
     before = Parameters(
-        FLOOR_NS, CLIP, classes, own, dict.fromkeys(KINDS, 1.0), _GIVEN, {}, sources, _FITTED_TO
+        FLOOR_NS, CLIP, classes, own, dict.fromkeys(KINDS, 1.0), _GIVEN, {}, {}, sources, _FITTED_TO
     )
     return msgspec.structs.replace(before, keep=fit_keep(tables, before))
 
@@ -381,12 +382,13 @@ def _simple(work: Work, source: Device, target: Device) -> tuple[Floats, Floats]
     return work.time * ratio, 1e9 * np.maximum(c_there, m_there)
 
 
-def fit_sigmas(pairs: Sequence[Pair], given: Sequence[Pair]) -> Sigmas:
+def fit_sigmas(pairs: Sequence[Pair], given: Sequence[Pair], level: float = LEVEL) -> Sigmas:
     """Return the errors of intervals: those of devices that were hidden, by what bounds kernels.
 
     Args:
         pairs: with the target hidden.
         given: with its op tables known.
+        level: the share of these pairs whose steps the intervals are to hold.
     """
 
     def quantile(rows: Iterable[Pair], group: str, default: float) -> float:
@@ -399,18 +401,46 @@ def fit_sigmas(pairs: Sequence[Pair], given: Sequence[Pair]) -> Sigmas:
     found = Sigmas(
         quantile(usual, "compute", _GIVEN.compute), quantile(known, "compute", _GIVEN.measured),
         quantile(low, "compute", _GIVEN.low), quantile(pairs, "memory", _GIVEN.memory),
-        _GIVEN.extrapolated, _GIVEN.kept, _GIVEN.base, _GIVEN.vendor,
+        _GIVEN.extrapolated, _GIVEN.kept, _GIVEN.base, _GIVEN.vendor, _GIVEN.base_low,
     )  # fmt: skip
     # What remains is no kernel's own: the clock and the heat of the card, what runs between ops.
     # It does not average out over kernels, and is that of whole measured steps.
-    for base in np.arange(0.02, 0.31, 0.01):
-        tried = msgspec.structs.replace(found, base=float(base))
-        if not pairs or np.mean([abs(p.step_off) <= _width(p, tried) for p in pairs]) >= LEVEL:
+    for name, own in (("base", usual), ("base_low", low)):
+        for base in np.arange(0.02, 0.61, 0.01):
+            found = msgspec.structs.replace(found, **{name: round(float(base), 3)})
+            if not own or np.mean([abs(p.step_off) <= _width(p, found) for p in own]) >= level:
+                break
+    return found
+
+
+def fit_held(pairs: Sequence[Pair], given: Sequence[Pair]) -> tuple[Sigmas, pd.DataFrame]:
+    """Return errors so wide that intervals hold with devices left out, and `left_out` with them.
+
+    Intervals that hold the steps of given devices hold fewer of those of a device that was not
+    given. So they are fitted to hold a larger share, the least one that is enough for each class.
+    """
+    frame, level = pd.DataFrame(columns=["target", "low", "step"]), LEVEL
+    for level in (LEVEL, 0.85, 0.9, 0.95, 1.0) if pairs else ():
+        frame = left_out(pairs, given, level)
+        if all(min(each.percent, each.mean) >= 100 * LEVEL for each in held_of(frame).values()):
             break
-    return msgspec.structs.replace(found, base=round(float(base), 3))
+    return fit_sigmas(pairs, given, level), frame
+
+
+def held_of(frame: pd.DataFrame) -> dict[str, Held]:
+    """Return how often intervals held, by class; see `left_out`."""
+    found = {}
+    for low, own in frame.groupby("low", observed=True):
+        by = own.groupby("target", observed=True)["step"]
+        devices, enough = by.mean(), by.size() >= _ENOUGH
+        shares = (own["step"].mean(), devices.mean(), devices[enough].min())
+        found[LOW if low else NORMAL] = Held(len(own), *(math.floor(100 * s) for s in shares))
+    return found
 
 
 _Z: Final = 1.2816
+_ENOUGH: Final = 5
+"""Fewer steps on a device do not show how often its intervals hold."""
 
 
 def _has_low(pair: Pair) -> bool:
@@ -419,7 +449,7 @@ def _has_low(pair: Pair) -> bool:
 
 def _width(pair: Pair, sigma: Sigmas) -> float:
     classes = {NORMAL: {FULL: 1.0, HALF: 1.0, MEMORY: 1.0}, LOW: {}}
-    parameters = Parameters(FLOOR_NS, CLIP, classes, {}, {}, sigma, {}, {}, [])
+    parameters = Parameters(FLOOR_NS, CLIP, classes, {}, {}, sigma, {}, {}, {}, [])
     return half_width(pair.shares, device(pair.source), device(pair.target), parameters, LEVEL)
 
 
@@ -553,19 +583,29 @@ def whole_models(pairs: Sequence[Pair], given: Sequence[Pair]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def coverage(pairs: Sequence[Pair], given: Sequence[Pair]) -> pd.DataFrame:
-    """Return how often intervals hold the true time, with errors from other targets alone."""
+def left_out(pairs: Sequence[Pair], given: Sequence[Pair], level: float) -> pd.DataFrame:
+    """Return for each pair whether intervals hold the true time, with errors from other targets.
+
+    Args:
+        pairs: with the target hidden.
+        given: with its op tables known.
+        level: see `fit_sigmas`.
+    """
     rows = []
     for target in sorted({p.target for p in pairs}):
         others = [[p for p in each if p.target != target] for each in (pairs, given)]
-        sigma = fit_sigmas(others[0], others[1])
+        sigma = fit_sigmas(others[0], others[1], level)
         for pair in (p for p in pairs if p.target == target):
             width = _width(pair, sigma)
             rows.append(
                 {"target": target, "low": _has_low(pair), "holds": abs(pair.off) <= width,
                  "step": abs(pair.step_off) <= width, "hi/lo": math.exp(2 * width)}
             )  # fmt: skip
-    frame = pd.DataFrame(rows)
+    return pd.DataFrame(rows)
+
+
+def coverage(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return how often intervals hold the true time; see `left_out`."""
     parts = [("all", frame), ("both over 80 W", frame[~frame["low"]])]
     parts += [("one of at most 80 W", frame[frame["low"]])]
     parts += [(f"to {name}", own) for name, own in frame.groupby("target")]
@@ -664,12 +704,13 @@ class Errors(NamedTuple):
 def errors_of(tables: Tables) -> Errors:
     """Return all that the tables of measurements show."""
     pairs, given = pairs_of(tables), pairs_of(tables, given=True)
+    sigma, frame = fit_held(pairs, given)
     parameters = msgspec.structs.replace(
-        fit(tables), sigma=fit_sigmas(pairs, given), systems=fit_systems(tables)
+        fit(tables), sigma=sigma, systems=fit_systems(tables), held=held_of(frame)
     )
     found = {
         "Whole models, float32, leaving out one device with its chip": whole_models(pairs, given),
-        "Intervals of 80 %": coverage(pairs, given) if pairs else pd.DataFrame(),
+        "Intervals of 80 %": coverage(frame) if pairs else pd.DataFrame(),
         "Single ops, float32, from one card to another with the same chip": same_chip(
             tables, parameters
         ),

@@ -6,7 +6,7 @@ rank that arrived last. Its stretches add up to the window, to the ns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from pyprof2.analysis.job.rank_graph import (
     LAUNCH,
     LAUNCHED,
     MEMBER,
+    ROOT,
     SHARED_WAIT,
     START,
     SYNC,
@@ -194,6 +195,38 @@ def blame(job: JobGraph, path: pd.DataFrame, roles: dict[int, Any]) -> pd.DataFr
         )
     found = pd.DataFrame(rows).astype({"instance": "Int64", "margin_ns": "Int64"})
     return found.sort_values("excess_ns", ascending=False, kind="stable").reset_index(drop=True)
+
+
+class LateStart(NamedTuple):
+    """Ranks whose first work of the recording came late, which the others waited for.
+
+    Attributes:
+        ranks: their numbers.
+        late_ns: how much later than the others of its role, in the middle, the last one came.
+    """
+
+    ranks: list[int]
+    late_ns: int
+
+
+def late_start(job: JobGraph, path: pd.DataFrame) -> LateStart | None:
+    """Return the rank that the path begins on and others as late, if that came late; else None.
+
+    Args:
+        job: the graph.
+        path: the critical path with `excess_ns`.
+    """
+    if not len(path) or not (job.instance >= 0).any():
+        return None
+    first = path.iloc[0]
+    edge = int(job.binding[int(first["event"])])
+    begins = edge >= 0 and job.kind[job.graph.source[edge]] == ROOT
+    if not begins or first["kind"] != "host" or pd.isna(first["excess_ns"]):
+        return None
+    late_ns, launches = round(first["excess_ns"]), np.flatnonzero(job.kind == LAUNCH)
+    begin = pd.Series(job.start[launches]).groupby(job.rank[launches], observed=True).min()
+    late = begin.index[begin >= begin[first["rank"]] - late_ns // 2]
+    return LateStart([int(rank) for rank in late], late_ns)
 
 
 def path_sums(path: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

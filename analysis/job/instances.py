@@ -5,13 +5,16 @@ Nothing is matched by a guess: where the ranks differ, the note says how and whe
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.job.collective_rows import POINT_TO_POINT, SYNCHRONISING
 from pyprof2.columns import as_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 COLUMNS: Final = (
     "rank", "collective_id", "step", "start_ns", "dur_ns", "issued_ns", "stream", "kind", "dtype",
@@ -33,6 +36,9 @@ _NO_CLOCK: Final = (
     "step later would look the same"
 )
 _GROUPS: Final = "groups are not recorded, and there is more than one: {}"
+_LOST: Final = "unmatched: not recorded on rank {}; those after it are matched by their times"
+_MOST_OF_STEP: Final = 1 << 32
+"""No step has so many collectives."""
 _NO_STEP_HERE: Final = "outside of any step"
 _OTHER_JOB: Final = "of another job, or of another start of it"
 
@@ -214,12 +220,14 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -
     if rows["kind"].isin(SYNCHRONISING).all():
         whole, frame = frame, _cut_alike(frame, rows)
         result.loc[whole.index.difference(frame.index), "match_note"] = _CUT
+    frame, again = _resynchronised(frame, rows, recordings)
     ranks = _expected(frame)
     at = frame.groupby([*where, "n"], observed=True)
     there, signs = at["rank"].transform("nunique"), at["sign"].transform("nunique")
     bad = (there != ranks) | (signs != 1)
     first = frame["n"].where(bad).groupby([frame[c] for c in where], observed=True).transform("min")
-    good = first.isna() | (frame["n"] < first)
+    again = again.reindex(frame.index)
+    good = first.isna() | (frame["n"] < first) | (again & ~bad)
     alone = ranks == 1
     keys = pd.Series(list(zip(frame["axis"], frame["step"], frame["n"], strict=True)), frame.index)
     result.loc[frame.index, "key"] = keys.where(good & ~alone, None)
@@ -228,12 +236,95 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -
     )
     result.loc[frame.index[alone.to_numpy(bool)], "match_note"] = _ALONE
     differs = frame[~good & ~alone]
-    for place, part in differs.groupby(where, observed=True):
+    lost = differs[again[differs.index]]
+    for _, part in lost.groupby([*where, "n"], observed=True):
+        known = frame[
+            (frame["axis"] == part["axis"].iloc[0]) & (frame["step"] == part["step"].iloc[0])
+        ]
+        missing = sorted({*known["rank"]} - {*part["rank"]})
+        result.loc[part.index, "match_note"] = _LOST.format(", ".join(map(str, missing)))
+    for place, part in differs[~again[differs.index]].groupby(where, observed=True):
         whole = frame[(frame["axis"] == place[0]) & (frame["step"] == place[1])]
         result.loc[part.index, "match_note"] = _difference(
             whole, axis, rows, int(first[part.index[0]])
         )
     return result
+
+
+def _resynchronised(
+    frame: pd.DataFrame, rows: pd.DataFrame, recordings: Recordings
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Return the members, and which of them are numbered by the time at which they met.
+
+    Where a rank lost a collective, all later ones of the step have other numbers on it. There each
+    has the number of the member of the rank with most that it met: on one clock, or on clocks as
+    far apart as the ends of collectives are in the nearest step of which no rank lost any. What met
+    no one, or two that met one, have numbers of their own, which no other rank has.
+    """
+    again = pd.Series(data=False, index=frame.index)
+    place = frame.groupby(["axis", "step"], observed=True).ngroup()
+    count = frame.groupby([place, frame["rank"]], observed=True).size()
+    sizes = count.groupby(level=0).agg(["min", "max"])
+    lost = sizes.index[sizes["min"] < sizes["max"]]
+    if not len(lost):
+        return frame, again
+    start = rows["start_ns"].astype("int64").reindex(frame.index)
+    end = start + rows["dur_ns"].astype("int64").reindex(frame.index)
+    frame, is_lost = frame.assign(_start=start, _end=end), place.isin(lost)
+    whole = frame[~is_lost]
+    for number in lost:
+        own = frame[place == number]
+        ranks = dict(iter(own.groupby("rank", observed=True)))
+        most = max(ranks, key=lambda rank: len(ranks[rank]))
+        shifts = {
+            rank: 0 if recordings.one_clock else _apart(whole, most, rank, own) for rank in ranks
+        }
+        if None in shifts.values():
+            continue
+        again[own.index] = True
+        for rank, part in ranks.items():
+            if rank != most:
+                frame.loc[part.index, "n"] = _met(ranks[most], part, shifts[rank] or 0)
+    return frame.drop(columns=["_start", "_end"]), again
+
+
+def _apart(whole: pd.DataFrame, one: int, other: int, own: pd.DataFrame) -> int | None:
+    """Return how much later collectives end on another rank's clock, in the step nearest to `own`.
+
+    Args:
+        whole: members of steps of which no rank lost any: `axis`, `step`, `n`, `rank`, `_end`.
+        one: a rank.
+        other: another one.
+        own: the members of the step.
+    """
+    keys = ["axis", "step", "n", "sign"]
+    ends = [whole[whole["rank"] == rank].set_index(keys)["_end"] for rank in (one, other)]
+    both = pd.concat(ends, axis=1, keys=["one", "other"], join="inner")
+    if both.empty:
+        return None
+    apart = (both["other"] - both["one"]).groupby(level=["axis", "step"], observed=True).median()
+    when = both["one"].groupby(level=["axis", "step"], observed=True).median()
+    here = own.loc[own["rank"] == one, "_end"].median()
+    return round(float(apart.iloc[int((when - here).abs().to_numpy().argmin())]))
+
+
+def _met(whole: pd.DataFrame, part: pd.DataFrame, shift: int) -> NDArray[np.int64]:
+    """Return for each member of a rank the number of the one of another rank that it met.
+
+    Args:
+        whole: the members of the other rank, in order.
+        part: those of the rank, in order.
+        shift: how much later the clock of the rank is.
+    """
+    start, end = (part[name].to_numpy() - shift for name in ("_start", "_end"))
+    begins, ends = (whole[name].to_numpy() for name in ("_start", "_end"))
+    middle = ends[:-1] + np.diff(ends) // 2
+    at = np.searchsorted(middle, end)  # the one whose end is nearest
+    met = (start <= ends[at]) & (begins[at] <= end)
+    met &= whole["sign"].to_numpy()[at] == part["sign"].to_numpy()
+    met &= (np.bincount(at, minlength=len(ends)) == 1)[at]
+    alone = len(whole) + 1 + part["rank"].to_numpy() * _MOST_OF_STEP + np.arange(len(part))
+    return np.where(met, whole["n"].to_numpy()[at], alone)
 
 
 def _cut_alike(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

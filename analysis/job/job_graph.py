@@ -110,6 +110,7 @@ class JobGraph:
         steps: of the rows that have labels; `NO_STEP` for none.
         calls: equal for the same call on several ranks, -1 for none; None: there is one rank.
         lane: equal for events that run one after another: of one stream, or one thread.
+        clock_error_ns: how far the clocks of host and device of any rank are apart.
     """
 
     graph: Graph
@@ -122,6 +123,7 @@ class JobGraph:
     steps: Int
     calls: Int | None
     lane: Int
+    clock_error_ns: int = 0
 
     @cached_property
     def step(self) -> Int:
@@ -254,6 +256,7 @@ def job_graph(ranks: Sequence[RankGraph], members: Mapping[int, pd.DataFrame]) -
         steps,
         calls if calls is None else np.r_[calls, np.full(len(member), -1)],
         _joined([lane, lookup(lane, member, -1)]),
+        max((each.clock_error_ns for each in ranks), default=0),
     )
 
 

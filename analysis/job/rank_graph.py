@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.chunked import InMemory
+from pyprof2.analysis.time.blocking_calls import BLOCKED_NS, awaited_work
 from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, call_cause
+from pyprof2.analysis.time.host_clock import clock_error_ns
 from pyprof2.columns import (
     combine_keys,
     first_rows,
@@ -53,13 +55,6 @@ a stream of their own, which waits for the work that makes their input, and read
 wait for it. A `SHARED_WAIT` is one that only the same calls of other ranks or steps show."""
 INFERRED: Final = (WAIT, COMM_WAIT, SHARED_WAIT)
 
-BLOCKED_NS: Final = 20_000
-"""A call that took longer waited for something."""
-WOKEN_NS: Final = 60_000
-"""Such a call ended at most that long after the work that it waited for."""
-CLOCKS_NS: Final = 10_000
-"""Recorders align host and device only so well: a call may seem to end that long before the work
-that it waited for."""
 WAIT_NS: Final = 30_000
 """A stream goes on at most that long after the work that it waited for."""
 _LOOK_BACK: Final = 16
@@ -108,6 +103,7 @@ class RankGraph:
         named_by: the row that names an event: its own, or that of the first one that a launch
             queued; -1 for the root.
         lane: equal for events that run one after another: of one stream, or one thread.
+        clock_error_ns: how far the clocks of host and device are apart; 0: they agree.
     """
 
     rank: int
@@ -120,6 +116,7 @@ class RankGraph:
     member: Int
     named_by: Int
     lane: Int
+    clock_error_ns: int = 0
 
     @property
     def step(self) -> Int:
@@ -158,12 +155,16 @@ def rank_graph(
     order = np.argsort(kernel, kind="stable")
     ids = work.numbers.pop("kernel_id")
     member = narrow(lookup(order, row_of(kernel[order], ids), -1))
-    edges = _edges(work, launches, (start, end), _awaited(read, work))
+    launched = launches.of_activity >= 0
+    ahead = start[1 + launches.of_activity[launched]] - start[first:][launched]
+    woken = _woken(launches, (start, end), first)
+    edges = _edges(work, launches, (start, end), _awaited(read, work), woken)
     threads = 1 + int(launches.thread.max(initial=0))
     return RankGraph(
         rank, kind, start, end, edges, work.rows, work.steps,
         np.concatenate((np.full(first, -1, member.dtype), member)), named_by,
         narrow(np.r_[short(ids[:1] * 0), 1 + short(launches.thread), 1 + threads + work.queue]),
+        clock_error_ns(ahead),
     )  # fmt: skip
 
 
@@ -240,7 +241,8 @@ class _QueuedLaunches(NamedTuple):
         thread, start, dur: of each launch.
         of_activity: the launch of each activity, or -1.
         first_activity: of each launch.
-        blocking: thread, start and end of the calls that waited for the device.
+        blocking: thread, start and end of the calls that may have waited for the device, and the
+            launch that each is, or -1.
     """
 
     thread: Int
@@ -248,7 +250,7 @@ class _QueuedLaunches(NamedTuple):
     dur: Int
     of_activity: Int
     first_activity: Int
-    blocking: tuple[Int, Int, Int]
+    blocking: tuple[Int, Int, Int, Int]
 
     @classmethod
     def of(cls, read: Read, wanted: Int, align: Callable[[Int], Int]) -> _QueuedLaunches:
@@ -267,8 +269,8 @@ class _QueuedLaunches(NamedTuple):
         place[used] = np.arange(len(used))
         own = place[row]
         first = short(first_rows(own, len(used)))
-        waits = _blocks(_rows([table], ("name",))) & (dur > BLOCKED_NS)
-        blocking = (thread[waits], start[waits], start[waits] + dur[waits])
+        waits = np.flatnonzero(_blocks(_rows([table], ("name",))) & (dur > BLOCKED_NS))
+        blocking = (thread[waits], start[waits], start[waits] + dur[waits], place[waits])
         return cls(thread[used], start[used], dur[used], own, first, blocking)
 
 
@@ -284,6 +286,7 @@ def _edges(
     launches: _QueuedLaunches,
     times: tuple[Int, Int],
     awaited: tuple[Int, Int],
+    woken: tuple[Int, Int, Int],
 ) -> EventEdges:
     """Return what each event waits for.
 
@@ -292,6 +295,7 @@ def _edges(
         launches: what queued them.
         times: starts and ends of all events.
         awaited: activities that were waited for, and those that wait for them, by recorded waits.
+        woken: the edges of `_woken`.
     """
     (start, end), first = times, 1 + len(launches.start)
     before, launch = _before_on(work.queue), launches.of_activity
@@ -311,10 +315,10 @@ def _edges(
         ties = lookup(talks, waits, 0).astype(bool) != talks
         waits = np.where(waits >= 0, first + waits, -1)
         sources += [np.where(ties, -1, waits), np.where(ties, waits, -1)]
-    noted = [(source, target, np.full(len(source), AWAITED)), _woken(launches, times, first)]
+    noted = [(source, target, np.full(len(source), AWAITED)), woken]
     blocks: list[tuple[list[Int], Sequence[int]]] = [
         (sources, (FIFO, LAUNCHED, WAIT, COMM_WAIT)[: len(sources)]),
-        (_host_sources(launches, end[1:first]), (HOST, HOST)),
+        (_host_sources(launches, launches.start + launches.dur), (HOST, HOST)),
     ]
     del sources
     return _by_target(blocks, noted)
@@ -452,22 +456,30 @@ def _host_sources(launches: _QueuedLaunches, end: Int) -> list[Int]:
 
 
 def _woken(launches: _QueuedLaunches, times: tuple[Int, Int], first: int) -> tuple[Int, Int, Int]:
-    """Return the edges from the activity that released each thread after a call that blocked."""
-    thread, begin, finish = launches.blocking
-    start, end = (column[first:] for column in times)
+    """Return the edges from the activity that released each thread after a call that blocked.
+
+    A call that waited for its own copy ends here when it has queued that, at the latest after a
+    short time: the rest of it is the wait, which the edge from the copy stands for.
+    """
+    thread, begin, finish, own = launches.blocking
+    start, end = times[0][first:], times[1][first:]
     order = np.argsort(end, kind="stable")
-    at = np.searchsorted(end, finish + CLOCKS_NS, "right", order) - 1
-    woken = np.where(at >= 0, order[np.maximum(at, 0)], -1)
-    last = lookup(end, woken, NO_STEP)
-    good = (finish - last <= WOKEN_NS) & (last > begin)
+    last = np.full(len(launches.start) + 1, -1)
+    last[launches.of_activity[order]] = order
+    last[-1] = -1  # activities without a launch wrote there
+    woken = awaited_work(begin, finish, last[own], end)
+    held = np.flatnonzero((woken >= 0) & (own >= 0))
+    queued = np.minimum(begin[held] + BLOCKED_NS, start[woken[held]])
+    times[1][1 + own[held]] = np.maximum(begin[held], queued)
     following = np.full(len(thread), -1)
     for each in values_of(thread).tolist():
-        own = np.flatnonzero(launches.thread == each)
+        here = np.flatnonzero(launches.thread == each)
         mine = np.flatnonzero(thread == each)
-        place = np.searchsorted(launches.start[own], finish[mine], "left")
-        ok = place < len(own)
-        following[mine[ok]] = own[place[ok]]
-    good &= (following >= 0) & (lookup(start, woken, 0) < lookup(launches.start, following, 0))
+        place = np.searchsorted(launches.start[here], finish[mine], "left")
+        ok = place < len(here)
+        following[mine[ok]] = here[place[ok]]
+    good = (woken >= 0) & (following >= 0)
+    good &= lookup(start, woken, 0) < lookup(launches.start, following, 0)
     return first + woken[good], 1 + following[good], np.full(int(good.sum()), SYNC)
 
 

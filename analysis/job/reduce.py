@@ -36,12 +36,14 @@ class Reduced(NamedTuple):
         clocks: by rank.
         one_clock: whether the ranks' times are of one clock.
         shifts: added to the times of each rank before clocks are compared.
+        not_one_job: why the recordings are not of one job; None where they may be.
     """
 
     members: pd.DataFrame
     clocks: dict[int, Clock]
     one_clock: bool
     shifts: Mapping[int, int]
+    not_one_job: str | None = None
 
     def align(self, rank: int) -> Callable[[Int], Int]:
         """Return the function from times of a rank to those on the clock of its reference."""
@@ -66,7 +68,8 @@ def reduce_job(
     """
     machine = machines(trace, sessions, one_clock=one_clock)
     shared = None not in machine.values() and len(set(machine.values())) == 1
-    job = Recordings(shared or len(machine) == 1, ranks_of_other_job(trace))
+    others = ranks_of_other_job(trace)
+    job = Recordings(shared or len(machine) == 1, frozenset(others))
     based = members.reset_index(drop=True)
     # The shift of each rank's times to one common origin, 0 where that is not known.
     rows = trace.drop_duplicates("rank")
@@ -81,7 +84,8 @@ def reduce_job(
     clocks = clocks_of_job(matched, machine)
     found = with_waits(matched, clocks)
     own = {name: members[name].to_numpy() for name in ("start_ns", "issued_ns")}
-    return Reduced(found.assign(**own), clocks, job.one_clock, shifts)
+    why = f"{'; '.join(others.values())}: name recordings of one job" if others else None
+    return Reduced(found.assign(**own), clocks, job.one_clock, shifts, why)
 
 
 def machines(
@@ -96,21 +100,34 @@ def machines(
     return found
 
 
-def ranks_of_other_job(trace: pd.DataFrame) -> frozenset[int]:
-    """Return the ranks that are not of the job that most are of.
+def ranks_of_other_job(trace: pd.DataFrame) -> dict[int, str]:
+    """Return the ranks that are not of the job that most are of, and why, in words.
 
     They name another number of ranks, or were recorded more than a minute before or after.
     """
-    rows = trace.drop_duplicates("rank")
+    rows = trace.drop_duplicates("rank").set_index("rank")
+    found: dict[int, str] = {}
     if len(rows) < 2:
-        return frozenset()
-    sizes = rows["world_size"].dropna()
-    other = pd.Series(data=False, index=rows.index)
-    if len(sizes):
-        other = (rows["world_size"] != sizes.mode().iloc[0]).fillna(value=False).astype(bool)
+        return found
     first, last = (rows[c] + rows["unix_ns"] for c in ("start_ns", "end_ns"))
     if bool((first > _SINCE_1970).fillna(value=False).all()) and bool(last.notna().all()):
-        middle = sorted((first + (last - first) // 2).astype("int64"))
-        typical = middle[(len(middle) - 1) // 2]
-        other |= ((first - typical > _APART_NS) | (typical - last > _APART_NS)).astype(bool)
-    return frozenset(rows.loc[other, "rank"].astype(int))
+        middle = (first + (last - first) // 2).astype("int64").sort_values(kind="stable")
+        typical = middle.iloc[(len(middle) - 1) // 2]
+        usual = middle.index[(len(middle) - 1) // 2]
+        for rank in rows.index:
+            apart = max(int(first[rank]) - typical, typical - int(last[rank]))
+            if apart > _APART_NS:
+                when = "after" if first[rank] > typical else "before"
+                found[int(rank)] = (
+                    f"rank {rank} was recorded {_long_time(apart)} {when} rank {usual}"
+                )
+    sizes = rows["world_size"].dropna()
+    for rank, size in sizes[sizes != sizes.mode().iloc[0]].items() if len(sizes) else ():
+        of = f"rank {rank} is of a job of {size} ranks, and others of {sizes.mode().iloc[0]}"
+        found.setdefault(int(str(rank)), of)
+    return found
+
+
+def _long_time(ns: int) -> str:
+    minutes = ns / _APART_NS
+    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"

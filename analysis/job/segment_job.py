@@ -146,8 +146,8 @@ class SegmentJob:
         return frame.assign(instance=frame["instance"].mask(frame["instance"] < 0))
 
     def changed(self, segments: pd.DataFrame) -> dict[str, Int]:
-        """Return the lengths by model, with those of one rank as other `segments` have them."""
-        own = np.flatnonzero(self.edges["rank"] == segments["rank"].iloc[0])
+        """Return the lengths by model, with those of some ranks as other `segments` have them."""
+        own = np.flatnonzero(self.edges["rank"].isin(segments["rank"].unique()))
         keys = pd.MultiIndex.from_frame(self.edges.loc[own, list(KEYS)])
         new = segments.set_index(list(KEYS))[list(MODELS)].reindex(keys)
         found = {}

@@ -26,6 +26,9 @@ EXCESS_MIN: Final = 0.02
 """Share of the median below which an excess is not called slow."""
 GAIN_MIN: Final = 0.01
 """Share of the step below which a slow rank is hidden."""
+LEAST_NS: Final = 10_000
+LEAST_SHARE: Final = 0.001
+"""A rank that takes less longer in a step than either of these, of the step, is not slow."""
 _SPREAD_MIN: Final = 0.01
 _ENOUGH: Final = 3
 _Z_OF_STEP: Final = 6.0
@@ -390,6 +393,8 @@ class SlowRank(NamedTuple):
         excess_ns: of that time of a step over the median of its role.
         other: the one other rank of its role, which it is compared with; None where there are more.
         when: in which steps its times are those, where they are not the means of all.
+        together: the ranks that are late together, of which each hides what the others cost; the
+            gain is that of all of them as the others.
     """
 
     rank: int
@@ -405,6 +410,7 @@ class SlowRank(NamedTuple):
     excess_ns: float
     other: int | None = None
     when: str = ""
+    together: tuple[int, ...] = ()
 
     @property
     def is_straggler(self) -> bool:
@@ -495,7 +501,9 @@ def blame_words(slow: SlowRank, line: str | None = None) -> str:
         before = "before " if place.kind in ON_HOST and place.op is not None else ""
         did = f"{late} {before}{place.op or 'kernels'}"
     where = f"{did}, {line}" if line else did
-    return f"rank {slow.rank} {head}: {where}, {cost_words(slow)}"
+    others = ", ".join(str(rank) for rank in slow.together if rank != slow.rank)
+    both = f", with rank{'s' * (len(slow.together) > 2)} {others}" if others else ""
+    return f"rank {slow.rank} {head}: {where}{both}, {cost_words(slow)}"
 
 
 def cost_words(slow: SlowRank) -> str:

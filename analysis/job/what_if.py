@@ -18,6 +18,7 @@ from pyprof2.analysis.job.critical_path import walk_back
 from pyprof2.analysis.job.job_graph import MEETING, TRANSFER, JobGraph, host_gaps
 from pyprof2.analysis.job.rank_graph import COPY, KERNEL, MEMBER, NO_STEP
 from pyprof2.analysis.job.replay import replay
+from pyprof2.analysis.time.host_clock import clock_words
 from pyprof2.columns import combine_keys, sum_at, values_of
 from pyprof2.errors import UsageError
 
@@ -100,6 +101,10 @@ def evaluate(job: JobGraph, change: Scenario) -> Gain:
     with_all = base - int(replay(graph, change.duration, change.lag).last_end)
     bound, doubted = _bound(job, change), _doubted(job)
     error, note = job.error_without(doubted | job.shared), change.note
+    if job.clock_error_ns:
+        words = clock_words(job.clock_error_ns)
+        note = f"{note}; {words}" if note else words
+        return Gain(change.what, None, None, None, bound, window, error, note)
     if job.calls is not None and not (job.instance >= 0).any():
         # Several ranks communicate, and no collective of one was matched with another's.
         talks = job.labels.fits("category", "comm".__eq__) & (job.kind == KERNEL)
@@ -268,23 +273,34 @@ def scale_transfers(job: JobGraph, factor: float, instances: Int | None = None) 
     return Scenario(f"transfers × {factor:g}", duration.astype(np.int64))
 
 
-def as_the_others(job: JobGraph, rank: int, roles: Mapping[int, Any]) -> Scenario:
-    """Return the change in which a rank takes as long as the others of its role, call by call.
+def as_the_others(job: JobGraph, ranks: Sequence[int], roles: Mapping[int, Any]) -> Scenario:
+    """Return the change in which ranks take as long as the others of their roles, call by call.
 
     Each duration and each gap of the host becomes the median of the same call over the others.
     With one other rank the larger of the two becomes the smaller one.
 
     Raises:
-        UsageError: no other rank has its role.
+        UsageError: no other rank has the role of one.
     """
-    others = [other for other in roles if other != rank and roles[other] == roles.get(rank)]
-    if not others:
-        msg = f"rank {rank}: no other rank has its role, so there is nothing to compare it with"
-        raise UsageError(msg)
-    duration, lag = job.graph.duration.copy(), job.graph.lag.copy()
-    _replace(job, _Measure({rank}, others, len(others) == 1), duration, lag)
-    note = "of two ranks the faster one is the measure" if len(others) == 1 else None
-    return Scenario(f"rank {rank} as the others", duration, lag, note)
+    duration, lag, note = job.graph.duration.copy(), job.graph.lag.copy(), None
+    for role in dict.fromkeys(roles.get(rank) for rank in ranks):
+        own = {rank for rank in ranks if roles.get(rank) == role}
+        others = [other for other in roles if other not in own and roles[other] == role]
+        if not others:
+            listed = ", ".join(map(str, sorted(own)))
+            msg = (
+                f"rank {listed}: no other rank has its role, so there is nothing to compare it with"
+            )
+            raise UsageError(msg)
+        _replace(job, _Measure(own, others, len(others) == 1), duration, lag)
+        if len(others) == 1:
+            note = "of two ranks the faster one is the measure"
+    return Scenario(as_others_words(ranks), duration, lag, note)
+
+
+def as_others_words(ranks: Sequence[int]) -> str:
+    """Return the change in words: `rank 2 as the others`, `ranks 2, 5 as the others`."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} as the others"
 
 
 def all_ideal(job: JobGraph, roles: Mapping[int, Any]) -> Scenario:

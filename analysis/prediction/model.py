@@ -230,7 +230,9 @@ def half_width(
     elif eta_of(parameters, target, what).source != "class":
         compute = sigma.measured
     of_groups = np.array([compute, sigma.memory, sigma.extrapolated, sigma.kept])
-    base = sigma.base if source.vendor and source.vendor == target.vendor else sigma.vendor
+    base = sigma.base_low if is_low(source) or is_low(target) else sigma.base
+    if not source.vendor or source.vendor != target.vendor:
+        base = sigma.vendor
     return NormalDist().inv_cdf((1 + level) / 2) * math.hypot(float(shares @ of_groups), base)
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.job.rank_graph import (
-    BLOCKED_NS,
     COPY,
     KERNEL,
     LAUNCH,
@@ -22,6 +21,7 @@ from pyprof2.analysis.job.rank_graph import (
     ROOT,
 )
 from pyprof2.analysis.job.replay import Graph, replay
+from pyprof2.analysis.time.blocking_calls import BLOCKED_NS
 from pyprof2.columns import first_rows
 
 if TYPE_CHECKING:

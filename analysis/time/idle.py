@@ -28,6 +28,7 @@ from pyprof2.analysis.time.gaps import (
     later_launches,
     read_activities,
 )
+from pyprof2.analysis.time.host_clock import clock_error_ns
 from pyprof2.analysis.time.host_ranges import FLAGGED, in_memory, read_host
 from pyprof2.analysis.time.host_state import CALL_COLUMNS, Host, RuntimeCalls, Stalls, read_calls
 from pyprof2.analysis.time.idle_causes import (
@@ -35,6 +36,7 @@ from pyprof2.analysis.time.idle_causes import (
     NORMAL_GAP_NS,
     idle_causes,
     idle_rows,
+    with_doubts,
 )
 from pyprof2.analysis.time.recordings import recorded_window, recordings, source_root, window_with
 from pyprof2.analysis.time.rows_in_time import RowsInTime, cuts, united
@@ -258,9 +260,11 @@ def idle_in_windows(
     host = read_host(tables, whole["stalls"], root, spool)
     columns = ("launch_ns", "start_ns", "dur_ns")
     work = (part for name in ("kernels", "copies") for part in chunks_of(tables[name], columns))
+    error_ns = clock_error_ns(np.concatenate([np.zeros(0, np.int64), *_ahead(tables)]))
     finder = _IdleFinder(
         tables, times, host, read_calls(tables["launches"], devices.launching, host),
         Stalls(whole["stalls"], host.threads), step_windows(host.steps, work), normal_ns,
+        error_ns,
     )  # fmt: skip
     later = finder.later_launches() if devices.lacks_launches else [{}] * len(times)
     first = 0
@@ -271,6 +275,14 @@ def idle_in_windows(
         ]
         yield from finder.of_device(gaps, coming, first)
         first += gaps.count
+
+
+def _ahead(tables: Mapping[str, ChunkedTable]) -> Iterator[Int]:
+    """Yield how long before its launch each kernel and copy begins, of those with a launch."""
+    for name in ("kernels", "copies"):
+        for part in chunks_of(tables[name], ("launch_ns", "start_ns")):
+            launched, start = (int_column(part, each, NEVER) for each in ("launch_ns", "start_ns"))
+            yield (launched - start)[launched != NEVER]
 
 
 class _DeviceFacts(NamedTuple):
@@ -332,6 +344,7 @@ class _IdleFinder:
         stalls: of all of it.
         steps: their windows.
         normal_ns: see `idle_in_windows`.
+        clock_error_ns: how far the clocks of host and device are apart.
     """
 
     tables: Mapping[str, ChunkedTable]
@@ -341,6 +354,7 @@ class _IdleFinder:
     stalls: Stalls
     steps: StepWindows
     normal_ns: int
+    clock_error_ns: int
 
     def later_launches(self) -> list[dict[tuple[int, int], int]]:
         """Return for each window when the first launch of later work of each stream began."""
@@ -395,6 +409,7 @@ class _IdleFinder:
                 gaps, activities, launches, ops, ranges = rows.of_gaps(gaps, activities, calls)
                 host = Host(self.host, launches, ops, ranges, self.calls)
                 causes = idle_causes(gaps, activities, host, self.stalls, self.normal_ns)
+                causes = with_doubts(causes, gaps, self.clock_error_ns)
                 part = idle_rows(causes, self.steps, gaps, activities, host, ops)
                 yield part.set_column(0, "gap_id", pc.add(part["gap_id"], seen))
             rows.drop_before(finder.until)

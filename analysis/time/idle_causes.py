@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyprof2.analysis.intervals import Bool, Int, last_not_after
 from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, CODES, HOST_CAUSES, NAMES
 from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.host_clock import CERTAIN
 from pyprof2.analysis.time.slices import Bounds, IntervalSlices
 from pyprof2.columns import int_array, lookup, merge_texts, order_of, text_array
 from pyprof2.recording import code_column, int_column
@@ -41,6 +42,10 @@ _UNRECORDED: Final = (
     "--python-sampling=true) and the system's calls (nsys: --trace=osrt)"
 )
 _INFLATED: Final = "Python stacks were recorded: times on the host are longer than without them"
+CLOCKS_DIFFER: Final = (
+    "GPU work begins before its launch: the clocks of host and device differ by more than a tenth "
+    "of this gap"
+)
 LOST_NODE: Final = "the recording lacks a node of the graph, which ran in this time"
 NOTES: Final = [
     "no launch recorded",
@@ -49,8 +54,9 @@ NOTES: Final = [
     "the launch was recorded as later than its start",
     _UNRECORDED,
     _INFLATED,
+    CLOCKS_DIFFER,
 ]
-NO_LAUNCH, WAIT_CALL, STUCK, LATE_LAUNCH, UNRECORDED, INFLATED = range(len(NOTES))
+NO_LAUNCH, WAIT_CALL, STUCK, LATE_LAUNCH, UNRECORDED, INFLATED, CLOCKS = range(len(NOTES))
 
 LAUNCHING, OTHER = range(2)
 THREADS: Final = ["launching", "other"]
@@ -162,6 +168,27 @@ def idle_causes(
     case = _Rules(gaps, activities, host, stalls, handover, normal_ns)
     parts = [case.pending_part(), case.call_part(), *case.host_part()]
     return Causes(*(np.concatenate(column) for column in zip(*parts, strict=True))).sorted()
+
+
+_ON_TWO_CLOCKS: Final = [*HOST_CAUSES, CODES["launch_latency"]]
+
+
+def with_doubts(causes: Causes, gaps: Gaps, error_ns: int) -> Causes:
+    """Return causes, unknown where they rest on times of host and device that are too uncertain.
+
+    Args:
+        causes: of gaps.
+        gaps: by row.
+        error_ns: how far the clocks of host and device are apart; 0: they agree.
+    """
+    doubted = (gaps.end - gaps.start)[causes.gap] < CERTAIN * error_ns
+    doubted &= np.isin(causes.cause, _ON_TWO_CLOCKS)
+    if not doubted.any():
+        return causes
+    none = dict.fromkeys(("thread", "op", "call", "line"), -1)
+    new = none | {"cause": CODES["unknown"], "note": CLOCKS, "drained": 0}
+    columns = {name: np.where(doubted, value, getattr(causes, name)) for name, value in new.items()}
+    return causes._replace(**columns).sorted()
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ from pyprof2.analysis.job.slow_ranks import (
     worst_place,
 )
 from pyprof2.analysis.job.what_if import links_as_others
-from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.api.displays import Displayed
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
 from pyprof2.pipeline.many_ranks import (
+    LATE,
     MANY_RANKS,
     ManyRanks,
     parts_of_rank,
@@ -52,14 +52,16 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.reduce import Reduced
     from pyprof2.store.rank_tables import RankTables
 
-_LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
 _OF_STRAGGLERS: Final = (
     "rank", "verdict", "score", "excess_pct", "z", "gain_ns", "lo_ns", "hi_ns", "gain_pct",
+    "together",
 )  # fmt: skip
 MOST_REPLAYED: Final = 300_000
 """Kernels and copies of all ranks that advice and reports replay at most."""
 _MOST_AT_TIMES: Final = 4
 """So many ranks that are slow in few steps are replayed without."""
+_MOST_TOGETHER: Final = 8
+"""So many ranks that stand out are replayed together."""
 _ASKED_FOR: Final = 2
 """So many times as many are put into one graph where that is what is asked for."""
 _TOO_MANY: Final = (
@@ -137,8 +139,9 @@ class JobOfRanks(Displayed):
         """All events of all ranks, and what each waits for.
 
         Raises:
-            UsageError: there are too many.
+            UsageError: there are too many, or they are of several jobs.
         """
+        self._refuse()
         if self.is_large and self._activities > _ASKED_FOR * MOST_REPLAYED:
             raise UsageError(_TOO_MANY.format(len(self._numbers)))
         found = {rank: self._rank_graph(rank) for rank in self._numbers}
@@ -149,9 +152,18 @@ class JobOfRanks(Displayed):
         return job_graph(graphs, {rank: members for rank, (_, members) in found.items()})
 
     @property
+    def not_one_job(self) -> str | None:
+        """Why nothing is said of all ranks together: they are of several jobs; else None."""
+        return self.reduced.not_one_job
+
+    def _refuse(self) -> None:
+        if self.not_one_job is not None:
+            raise UsageError(self.not_one_job)
+
+    @property
     def is_replayed(self) -> bool:
-        """Whether there is little enough work that advice and reports replay it."""
-        return self._activities <= MOST_REPLAYED
+        """Whether there is little enough work, of one job, that advice and reports replay it."""
+        return self.not_one_job is None and self._activities <= MOST_REPLAYED
 
     @property
     def _activities(self) -> int:
@@ -202,6 +214,7 @@ class JobOfRanks(Displayed):
     @cached_property
     def many(self) -> ManyRanks:
         """The job by its segments between collectives."""
+        self._refuse()
         return ManyRanks(self.run.path, self.reduced, self.roles, self._rank_graph)
 
     @cached_property
@@ -219,7 +232,7 @@ class JobOfRanks(Displayed):
         names = ["rank", "step", "cause", "op", "source", "time_ns"]
         parts = [each.read("idle", names) for each in self.run.tables_of()]
         idle = pa.concat_tables(parts).unify_dictionaries()
-        late = idle.filter(pc.is_in(idle["cause"], pa.array(sorted(_LATE))))
+        late = idle.filter(pc.is_in(idle["cause"], pa.array(sorted(LATE))))
         frame: pd.DataFrame = late.to_pandas()
         return frame
 
@@ -241,7 +254,20 @@ class JobOfRanks(Displayed):
     @cached_property
     def standing_out(self) -> pd.DataFrame:
         """The scores by which ranks stand out; what they cost is another question."""
-        return slow_ranks.standing_out(self.scores)
+        found = slow_ranks.standing_out(self.scores)
+        if found.empty:
+            return found
+        return found[[self.is_much(ns) for ns in found["excess_ns"]]]
+
+    def is_much(self, excess_ns: float) -> bool:
+        """Return whether a rank that takes so much longer in a step may be called slow."""
+        return excess_ns >= max(slow_ranks.LEAST_NS, slow_ranks.LEAST_SHARE * self._step_ns)
+
+    @cached_property
+    def _step_ns(self) -> float:
+        if len(self.times):
+            return float(self.times["window_ns"].mean())
+        return self.window_ns / max(1, self.members["step"].nunique())
 
     @cached_property
     def world_size(self) -> int:
@@ -254,8 +280,11 @@ class JobOfRanks(Displayed):
         """The ranks that stand out by their own times, each with what it costs, and where.
 
         One whose device waits longer for its host, but whose host is no slower than others' and
-        that costs nothing, only got behind once: it is not among them.
+        that costs nothing, only got behind once: it is not among them. Without a matched
+        collective it is not known whom others wait for, and there is none.
         """
+        if not self.is_matched or self.not_one_job is not None:
+            return []
         rows = self.standing_out
         ranks = sorted(rows["rank"].unique().tolist())
         slow = {rank: self._slow(rank, rows[rows["rank"] == rank]) for rank in ranks}
@@ -264,7 +293,36 @@ class JobOfRanks(Displayed):
         at_times = slow_ranks.slow_at_times(self._step_scores) if has_steps else []
         for rank in [rank for rank in at_times if rank not in known][:_MOST_AT_TIMES]:
             slow[rank] = self._slow_once(rank) or slow.get(rank)
-        return [each for _, each in sorted(slow.items()) if each is not None]
+        return self._together([each for _, each in sorted(slow.items()) if each is not None])
+
+    def _together(self, found: list[SlowRank]) -> list[SlowRank]:
+        """Return slow ranks, with what those cost together of which each hides the others.
+
+        A rank is one of them if without it the gain of the others is less, by 1 % of a step.
+        """
+        known = [slow for slow in found if slow.gain.gain_ns is not None]
+        known.sort(key=lambda slow: -slow.excess_ns)
+        late = sorted(slow.rank for slow in known[:_MOST_TOGETHER])
+        if len(late) < 2:
+            return found
+        gain, steps = self._without(*late)
+        verdicts = {}
+        for rank in late:
+            rest = self._without(*(each for each in late if each != rank))[1]
+            own = steps.assign(lo_ns=steps["lo_ns"] - rest["lo_ns"])
+            verdicts[rank] = slow_ranks.verdict(self._only_own(rank, own))
+        costly = [rank for rank, verdict in verdicts.items() if verdict != slow_ranks.HIDDEN]
+        if len(costly) < len(late):
+            gain, steps = self._without(*costly)
+        if len(costly) < 2 or gain.gain_ns is None:
+            return found
+        verdict = slow_ranks.verdict(steps)
+        return [
+            each._replace(gain=gain, steps=steps, verdict=verdict, together=tuple(costly))
+            if each.rank in costly
+            else each
+            for each in found
+        ]
 
     @cached_property
     def _step_scores(self) -> pd.DataFrame:
@@ -333,12 +391,12 @@ class JobOfRanks(Displayed):
 
         Nobody knows which of two is usual, so neither is called a straggler in `stragglers`.
         """
-        if not self.is_replayed or self.scores.empty:
+        if not self.is_replayed or not self.is_matched or self.scores.empty:
             return []
         known = {slow.rank for slow in self.slow_ranks}
         found = []
         for pair in slow_ranks.differences(self.scores, self.roles):
-            if pair.rank in known:
+            if pair.rank in known or not self.is_much(pair.excess_ns):
                 continue
             gain, steps = self._without(pair.rank)
             if gain.gain_ns is not None and slow_ranks.verdict(steps) != slow_ranks.STRAGGLER:
@@ -354,6 +412,15 @@ class JobOfRanks(Displayed):
         return found
 
     @cached_property
+    def came_late(self) -> critical_path.LateStart | None:
+        """The rank that came late into the recording, by 1 % of it or more; None: none did."""
+        if not self.is_replayed or self.has_no_work:
+            return None
+        found = critical_path.late_start(self.graph, self.path_excesses)
+        least = max(slow_ranks.LEAST_NS, slow_ranks.GAIN_MIN * self.window_ns)
+        return found if found is not None and found.late_ns >= least else None
+
+    @cached_property
     def most_excess_pct(self) -> float | None:
         """By how much of a step a rank takes longer than its role at most; None: not compared.
 
@@ -363,8 +430,7 @@ class JobOfRanks(Displayed):
         if found.empty or not (found["peers"] > 0).any():
             return None
         excess = found["excess_ns"].where(found["peers"] != 1, 2 * found["excess_ns"])
-        steps = max(1, self.members["step"].nunique())
-        window = self.times["window_ns"].mean() if len(self.times) else self.window_ns / steps
+        window = self._step_ns
         shares = 100 * excess[found["score"] == BUSY] / window
         if self.is_replayed:
             hosts = self._host_times.groupby("rank", observed=True)["host_ns"].sum()
@@ -404,6 +470,7 @@ class JobOfRanks(Displayed):
                 "score": slow.score, "excess_pct": slow.excess_pct, "z": slow.z,
                 "gain_ns": slow.gain.gain_ns, "lo_ns": slow.gain.lo_ns, "hi_ns": slow.gain.hi_ns,
                 "gain_pct": slow.gain.gain_pct,
+                "together": ", ".join(map(str, slow.together)) or None,
             }
             for slow in self.slow_ranks
         ]  # fmt: skip
@@ -434,11 +501,11 @@ class JobOfRanks(Displayed):
         op, source, cause = (text if isinstance(text, str) else None for text in texts)
         return WorstPlace(str(kind), op, source, cause, float(worst.max()))
 
-    def _without(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
-        """Return what the job gains, and each step of it, with a rank as the others."""
+    def _without(self, *ranks: int) -> tuple[what_if.Gain, pd.DataFrame]:
+        """Return what the job gains, and each step of it, with ranks as the others."""
         if self.is_large:
-            return self.many.as_the_others(rank)
-        change = what_if.as_the_others(self.graph, rank, self.roles)
+            return self.many.as_the_others(ranks)
+        change = what_if.as_the_others(self.graph, ranks, self.roles)
         return what_if.evaluate(self.graph, change), what_if.step_gains(self.graph, change)
 
     @cached_property
@@ -551,7 +618,7 @@ class JobOfRanks(Displayed):
         self,
         *,
         scale: Sequence[tuple[str, str, float]] = (),
-        rank: int | None = None,
+        rank: int | Sequence[int] | None = None,
         ideal: bool = False,
         transfers: float | None = None,
         overlap: bool = False,
@@ -560,23 +627,25 @@ class JobOfRanks(Displayed):
 
         Args:
             scale: axis (`op`, `layer`, `kernel`, `kind`), regular expression and factor of each.
-            rank: this rank as the others of its role.
+            rank: this rank, or these together, as the others of their roles.
             ideal: all ranks as the median of their role.
             transfers: factor of the transfers of matched collectives.
             overlap: the bound of perfect overlap.
 
         Raises:
-            UsageError: nothing is asked for, or nothing fits.
+            UsageError: nothing is asked for, or nothing fits, or the ranks are not of one job.
         """
         gains = []
-        if self.is_large and (rank is not None or transfers is not None):
-            gains += [] if rank is None else [self._without(rank)[0]]
+        ranks = [] if rank is None else [rank] if isinstance(rank, int) else [*dict.fromkeys(rank)]
+        for each in ranks:
+            self.run.tables_of(each)
+        if self.is_large and (ranks or transfers is not None):
+            gains += [self._without(*ranks)[0]] if ranks else []
             gains += [] if transfers is None else [self.many.scale_transfers(transfers)]
-            rank = transfers = None
+            ranks, transfers = [], None
         changes = [what_if.scale(self.graph, *each) for each in scale]
-        if rank is not None:
-            self.run.tables_of(rank)
-            changes.append(what_if.as_the_others(self.graph, rank, self.roles))
+        if ranks:
+            changes.append(what_if.as_the_others(self.graph, ranks, self.roles))
         if ideal:
             changes.append(what_if.all_ideal(self.graph, self.roles))
         if transfers is not None:

@@ -39,7 +39,13 @@ def add_to(commands: arguments.Commands) -> None:
         help="kernels and copies whose op, layer, kernel or category fits REGEX take FACTOR as "
         "long; may be given several times, each by itself",
     )
-    command.add_argument("--rank", type=int, metavar="N", help="rank N takes as long as the others")
+    command.add_argument(
+        "--rank",
+        type=int,
+        action="append",
+        metavar="N",
+        help="rank N takes as long as the others; of several, all of them together",
+    )
     arguments.flags(command, ideal="all ranks take the median of theirs")
     command.add_argument(
         "--transfers",

@@ -6,6 +6,7 @@ The map leaves what a rank is compared by (table `parts`) and the paths between 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -45,7 +46,8 @@ MANY_RANKS: Final = 32
 graph."""
 PEERS: Final = 8
 """A rank that stands out is measured against so many of its role, evenly spread."""
-_LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"}
+LATE: Final = {cause.name for cause in CAUSES if cause.group == "host late"} - {"host_comm"}
+"""The causes of idle time that are a host's own: in ops that communicate it may wait for others."""
 
 
 def reduce_store(store: Path, *, one_clock: bool = False) -> Reduced:
@@ -79,7 +81,7 @@ def parts_of_rank(tables: RankTables, members: pd.DataFrame) -> pd.DataFrame:
         return as_pandas(PARTS.empty(), PARTS.never_null)
     axes = ("device", "step", "cause")
     idle = added_up(tables.in_parts("idle", (*axes, *ADDED)), axes)
-    late = idle.filter(pa.array(has_text(idle, "cause", _LATE))).to_pandas()
+    late = idle.filter(pa.array(has_text(idle, "cause", LATE))).to_pandas()
     late = late.astype({"step": "Int64", "device": "Int64"})
     if chosen is None:
         late = late.assign(step=pd.array([None] * len(late), "Int64"))
@@ -173,25 +175,28 @@ class ManyRanks:
         """Return what the job gains if transfers of matched collectives take `factor` as long."""
         return self.job.evaluate(f"transfers × {factor:g}", transfers=factor)
 
-    def as_the_others(self, rank: int) -> tuple[what_if.Gain, pd.DataFrame]:
-        """Return what the job gains, and each step, with a rank as `PEERS` of its role.
+    def as_the_others(self, ranks: Sequence[int]) -> tuple[what_if.Gain, pd.DataFrame]:
+        """Return what the job gains, and each step, with each rank as `PEERS` of its role.
 
         Raises:
-            UsageError: no other rank has its role.
+            UsageError: no other rank has the role of one.
         """
-        change, segments = self._changed(rank)[:2]
+        changes = [self._changed(rank) for rank in ranks]
+        segments = pd.concat([change.segments for change in changes], ignore_index=True)
         known = self._segments[list(KEYS)].merge(segments[list(KEYS)], indicator=True, how="right")
         new = segments[(known["_merge"] == "right_only").to_numpy(bool)]
         job = self.job
         if len(new):
             none = dict.fromkeys(("ns", "unwaited_ns", "unlagged_ns"))
-            begin = self._segments.loc[self._segments["rank"] == rank, "begin_ns"].iloc[0]
-            more = new.assign(begin_ns=begin, **none).astype(dict.fromkeys(none, "Int64"))
+            begin = self._segments.groupby("rank", observed=True)["begin_ns"].first()
+            more = new.assign(begin_ns=new["rank"].map(begin), **none)
+            more = more.astype(dict.fromkeys(none, "Int64"))
             job = segment_job(
                 pd.concat([self._segments, more], ignore_index=True), self.reduced.members
             )
         lengths = job.changed(segments)
-        gain = job.evaluate(change.what, lengths, scatter=self._changed(rank).scatter)
+        scatter = round(math.hypot(*(change.scatter for change in changes)))
+        gain = job.evaluate(what_if.as_others_words(ranks), lengths, scatter=scatter)
         return gain, job.step_gains(lengths)
 
     def worst_call(self, rank: int) -> tuple[str, str | None, str | None, int]:
@@ -223,7 +228,7 @@ class ManyRanks:
         found = {each: self.graph_of(each) for each in chosen}
         graph = found[rank][0]
         job = job_graph([g for g, _ in found.values()], {r: m for r, (_, m) in found.items()})
-        change = what_if.as_the_others(job, rank, dict.fromkeys(chosen))
+        change = what_if.as_the_others(job, [rank], dict.fromkeys(chosen))
         duration = job.graph.duration if change.duration is None else change.duration
         lag = job.graph.lag if change.lag is None else change.lag
         count = len(graph.start)

@@ -130,11 +130,21 @@ def _bound_texts(of_rank: Mapping[Any, Mapping[Any, Any]], word: str) -> Iterato
     shown_ranks = list(of_rank)
     parts = {"host": "the host", "device": "the device at its peak rates", "comm": "communication"}
     if len(of_rank) > _BOUNDS_SHOWN:
-        share = {rank: row["bound_ns"] / max(1, row["window_ns"]) for rank, row in of_rank.items()}
+        rows = (row for row in of_rank.values() if pd.notna(row["bound_ns"]))
+        share = {row["rank"]: row["bound_ns"] / max(1, row["window_ns"]) for row in rows}
+        share = share or dict.fromkeys(of_rank, 0)
         shown_ranks = [min(share, key=share.__getitem__), max(share, key=share.__getitem__)]
     for rank in shown_ranks:
         bound = of_rank[rank]
-        least = max(parts, key=lambda part: int(bound[f"{part}_ns"]))
+        if pd.isna(bound["bound_ns"]):
+            yield (
+                f"{f'{word} {rank}: ' if len(of_rank) > 1 else ''}What all together gain at most "
+                f"is not known: FLOPs and bytes are known for {bound['known_pct']:.0f} % of the "
+                "time of kernels."
+            )
+            continue
+        known = [part for part in parts if pd.notna(bound[f"{part}_ns"])]
+        least = max(known, key=lambda part: int(bound[f"{part}_ns"]))
         share = 100 * bound["bound_ns"] / max(1, bound["window_ns"])
         place = ", on each device" if bound["devices"] > 1 else ""
         yield (

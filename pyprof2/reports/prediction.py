@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pyprof2.analysis.prediction.model import GROUPS
+from pyprof2.analysis.prediction.parameters import LOW, NORMAL, shipped
 from pyprof2.api.prediction import cheapest
 from pyprof2.reports import cells
 from pyprof2.reports.table import drawn
@@ -37,6 +38,11 @@ _ERRORS: Final = (
     "measured with devices left out in turn: half of 54 whole models in float32 are off by less "
     "than 13 %, nine of ten by less than 19 % (docs/prediction.rst)"
 )
+
+
+_CLASSES: Final = {
+    NORMAL: "both devices draw over 80 W", LOW: "one of them draws 80 W at most",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
 
 def _notes(frame: pd.DataFrame, level: float) -> Iterator[str]:
     if frame["lo_ms"].notna().any():
-        yield f"lo, hi: {100 * level:g} of 100 such intervals hold the true time; {_LIMITS}"
+        yield f"lo, hi: {_held_words(level)}; {_LIMITS}"
     if frame["all_hi_ms"].notna().any():
         yield (
             "step, lo and hi are with communication alone; all lo, all hi with all losses: ranks "
@@ -120,6 +126,18 @@ def _notes(frame: pd.DataFrame, level: float) -> Iterator[str]:
         )
     if frame["step_ms"].notna().any():
         yield _ERRORS
+
+
+def _held_words(level: float) -> str:
+    """Return how often intervals of a level hold, as measured for each class of devices."""
+    meant = f"meant to hold the true time in {100 * level:g} of 100 cases"
+    held = shipped().held
+    measured = " and ".join(
+        f"{each.percent} of 100 where {_CLASSES[name]} ({each.steps} steps; {each.least} of 100 "
+        "for the worst device)"
+        for name, each in held.items()
+    )
+    return f"{meant}; with devices left out in turn, those of 80 % held {measured}"
 
 
 def _cheapest(frame: pd.DataFrame, deadline: Deadline, ranks: int) -> str:

@@ -16,6 +16,7 @@ from pyprof2.analysis.job.rank_parts import PARTS
 from pyprof2.analysis.job.slow_ranks import BUSY, GAIN_MIN, ON_HOST, cost_words
 from pyprof2.analysis.job.waits import least_rates, payload, transfer_floors
 from pyprof2.analysis.job.what_if import INFERRED, MODEL_ERROR_MAX, NOT_MODELLED
+from pyprof2.analysis.time.host_clock import clock_words
 from pyprof2.columns import with_text
 from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
@@ -26,7 +27,7 @@ from pyprof2.tables import COLLECTIVES, TEXT
 from pyprof2.units import counted, format_time, longer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.api.job import JobOfRanks
@@ -259,8 +260,9 @@ def _table(job: JobOfRanks, rows: pd.DataFrame, query: RanksQuery) -> list[str]:
 
 def sentences(job: JobOfRanks) -> Iterator[str]:
     """Give sentences on the parts of the time, and on the basis of the numbers."""
-    yield from _pairs(job)
-    if job.is_replayed or job.is_large:
+    if _unanswerable(job) is None:
+        yield from _pairs(job)
+    if job.not_one_job is None and (job.is_replayed or job.is_large):
         yield from _path(job)
     yield from _clocks(job)
     unmatched = job.members[job.members["match_note"].notna()]
@@ -285,9 +287,9 @@ def _pairs(job: JobOfRanks) -> Iterator[str]:
     for score, what in (("busy_ns", "computes"), ("host_ns", "waits for its host")):
         rows = job.scores[job.scores["score"] == score].sort_values("time_ns")
         if len(rows) == 2 and rows["time_ns"].iloc[0] > 0:
-            ratio = 100 * (rows["time_ns"].iloc[1] / rows["time_ns"].iloc[0] - 1)
-            one, other = rows["rank"].iloc[1], rows["rank"].iloc[0]
-            if ratio < _LEAST_SHOWN_PCT:
+            (other, less), (one, more) = rows[["rank", "time_ns"]].itertuples(index=False)
+            ratio = 100 * (more / less - 1)
+            if ratio < _LEAST_SHOWN_PCT or not job.is_much(more - less):
                 yield f"rank {one} {what} as long as rank {other}"
                 continue
             yield f"rank {one} {what} {longer(ratio, f'rank {other}')}"
@@ -297,6 +299,9 @@ def _path(job: JobOfRanks) -> Iterator[str]:
     """Give the shares of the critical path."""
     path, window = job.critical_path, job.window_ns
     if not len(path) or not window:
+        return
+    if not job.is_large and job.graph.clock_error_ns:
+        yield f"no critical path: {clock_words(job.graph.clock_error_ns)}"
         return
     sums = path_sums(path, ["kind"]).head(5)
     shares = [f"{kind} {100 * ns / window:.1f} %" for kind, ns in sums.itertuples(index=False)]
@@ -356,7 +361,6 @@ def notes_on(gains: pd.DataFrame) -> Iterator[str]:
     yield NOT_MODELLED
 
 
-_NO_TIES: Final = "no collective was matched, so it is not known whether other ranks wait for it"
 _NOT_REPLAYED: Final = (
     "what that costs is not replayed, for there is too much work: pyprof2 whatif --rank does"
 )
@@ -387,9 +391,11 @@ def answers(job: JobOfRanks) -> list[str]:
             f"role; {_NOT_REPLAYED}"
             for row in ([] if job.is_replayed or job.is_large else rows)
         ]
-        return [*by_score, *links] or [nobody]
+        return [*by_score, *links, *_came_late(job)] or [nobody]
     found.sort(key=lambda slow: (not _costs(slow), -(slow.gain.gain_ns or slow.gain.bound_ns)))
-    said = [_slow(job, slow) for slow in found]
+    # Ranks that are late together are one sentence, for their cost is one.
+    told = {slow.together or (slow.rank,): slow for slow in found[::-1]}
+    said = [_slow(job, told[key]) for key in [*told][::-1]]
     if _costs(found[0]):
         return [*said, *links]
     if links:
@@ -397,18 +403,39 @@ def answers(job: JobOfRanks) -> list[str]:
     return [f"no rank makes any step 1 % longer; {said[0]}", *said[1:]]
 
 
+def _listed_ranks(ranks: Sequence[int]) -> str:
+    """Return ranks in words: `rank 3`, `ranks 0, 3 and 6`."""
+    *first, last = map(str, ranks)
+    return f"ranks {', '.join(first)} and {last}" if first else f"rank {last}"
+
+
+def _came_late(job: JobOfRanks) -> Iterator[str]:
+    """Say which rank the others waited for at the beginning, as far as that is known."""
+    late = job.came_late
+    if late is not None:
+        yield (
+            f"no rank is slow, but {_listed_ranks(late.ranks)} came {format_time(late.late_ns)} "
+            f"late into the recording, {100 * late.late_ns / job.window_ns:.1f} % of it, and the "
+            "others waited in their first collective; why is not recorded: record the step before"
+        )
+
+
 def _unanswerable(job: JobOfRanks) -> str | None:
     """Return why ranks cannot be compared; None where they can."""
     ranks, size = sorted(job.roles), job.world_size
+    if job.not_one_job is not None:
+        return f"which rank is slow is not known: {job.not_one_job}"
     if len(ranks) == 1:
         alone = f"only rank {ranks[0]} of {size} was read" if size > 1 else "it is a job of one"
         needs = ": name the recordings of all ranks, one file each" if size != 1 else ""
         alone = alone if size else f"only rank {ranks[0]} was read"
         return f"which rank is slow is not known from one rank: {alone}{needs}"
-    if job.has_no_work and not job.is_matched:
+    if not job.is_matched:
+        notes = job.members["match_note"].dropna().value_counts()
+        why = f": {notes.index[0] if len(notes) else 'none is recorded'}"
         return (
-            "which rank is slow is not known: no work of a device, and no collective that was "
-            "matched, was recorded of any rank"
+            "which rank is slow cannot be told, because no collective of one rank was matched with "
+            f"those of others{why}; so it is not known which rank waits for which"
         )
     if job.scores.empty or not (job.scores["peers"] > 0).any():
         return (
@@ -428,16 +455,20 @@ def _slow(job: JobOfRanks, slow: SlowRank) -> str:
     if not _costs(slow):
         return f"rank {slow.rank} {what}; that is {cost_words(slow)}"
     head = f"rank {slow.rank} is {'slow' if slow.other is None else 'the slower one'}: it {what}"
-    if not job.is_matched:
-        return f"{head}; {_NO_TIES}"
     wait = f"{counted(slow.waiting, 'rank')} waited for it, and " if slow.waiting else ""
+    would = f"{wait}as the others it would save"
+    if slow.together:
+        own = (each for each in job.slow_ranks if each.rank in slow.together)
+        each = (f"rank {one.rank} {one.what}{place_words(job, one)}" for one in own)
+        head = f"{_listed_ranks(slow.together)} are slow: {'; '.join(each)}"
+        would = "as the others these together would save"
     share = slow.gain.gain_pct
     if share is None:
         return f"{head}; {wait}what that costs is not known, {cost_words(slow)}"
     share_words = f"{share:.1f} % of the recording"
     if slow.gain.note and INFERRED in slow.gain.note:
         share_words += f"; {INFERRED}"
-    return f"{head}; {wait}as the others it would save {cost_words(slow)}, {share_words}"
+    return f"{head}; {would} {cost_words(slow)}, {share_words}"
 
 
 def place_words(job: JobOfRanks, slow: SlowRank) -> str:

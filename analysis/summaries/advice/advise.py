@@ -26,7 +26,13 @@ from pyprof2.analysis.summaries.advice.findings import (
     RuleFinding,
     evidence_text,
 )
-from pyprof2.analysis.summaries.advice.floors import best_peak, floor_ns, half_peak
+from pyprof2.analysis.summaries.advice.floors import (
+    COVERED,
+    best_peak,
+    floor_ns,
+    half_peak,
+    known_share,
+)
 from pyprof2.analysis.summaries.advice.job import exposed_ns
 from pyprof2.analysis.summaries.advice.recording import affected_steps, full_queue, stalls_of
 from pyprof2.analysis.summaries.advice.rules import CONTEXT, ON_THE_HOST, RULES
@@ -72,8 +78,12 @@ def advice_of_facts(facts_of_each: Iterable[RankFacts]) -> tuple[pd.DataFrame, p
     order = frame.assign(status=frame["status"].map(_ORDER.index), worth=-worth).sort_values(
         ["rank", "status", "worth"], kind="stable"
     )
-    columns = ["rank", "devices", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns"]
-    return frame.loc[order.index].reset_index(drop=True), pd.DataFrame(bounds, columns=columns)
+    columns = [
+        "rank", "devices", "window_ns", "host_ns", "device_ns", "comm_ns", "bound_ns", "known_pct",
+    ]  # fmt: skip
+    whole = dict.fromkeys(("device_ns", "bound_ns"), "Int64")
+    joint = pd.DataFrame(bounds, columns=columns).astype(whole)
+    return frame.loc[order.index].reset_index(drop=True), joint
 
 
 def find_pollution(facts_of_each: Iterable[RankFacts]) -> Iterator[Finding]:
@@ -167,7 +177,7 @@ def _row(facts: RankFacts, rule: Rule, found: RuleFinding | None) -> dict[str, A
 
 def gain_bound(
     facts: RankFacts, found: Sequence[tuple[Rule, RuleFinding | None]]
-) -> dict[str, int]:
+) -> dict[str, int | float | None]:
     """Return what all remedies together can gain at most, and the times that it rests on.
 
     The recorded time cannot become shorter than the longest of three: what the busiest thread
@@ -176,6 +186,9 @@ def gain_bound(
     FLOPs and bytes at the peak rates; and the communication as it was recorded, without what was
     exposed if that is a finding. Waits among several ranks are no communication that must stay,
     and neither is the work of a host whose rank is to be as the others.
+
+    Where FLOPs and bytes are known of less than half of the kernels' time (`known_pct`), what the
+    device needs is not known, and neither is the bound, unless host or communication need longer.
     """
     fires = [each for _, each in found if each is not None and each.status == FIRES]
     removed = [each.removed for each in fires if each.removed is not None]
@@ -192,9 +205,15 @@ def gain_bound(
     comm = max(0, comm)
     devices = facts.devices_count
     bound = max(0, facts.window_ns // devices - max(host, device, comm))
+    work = facts.rows("kernels", *OF_KERNELS, where=~facts.comm("kernels"))
+    known = known_share(facts, work)
+    # However fast the device is, a host or communication that takes as long has to stay.
+    unknown_ns = (1 - known) * float(work["dur_ns"].sum())
+    is_known = known >= COVERED or max(host, comm) >= device + unknown_ns
     return {
         "rank": facts.rank, "devices": devices, "window_ns": facts.window_ns // devices,
-        "host_ns": host, "device_ns": device, "comm_ns": comm, "bound_ns": bound,
+        "host_ns": host, "device_ns": device if is_known else None, "comm_ns": comm,
+        "bound_ns": bound if is_known else None, "known_pct": 100 * known,
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyprof2.analysis.summaries.advice.device import OF_KERNELS, of_kernels, top_line
+from pyprof2.analysis.summaries.advice.device import OF_KERNELS, of_floors, of_kernels, top_line
 from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.analysis.summaries.advice.floors import above_floor, best_peak, floor_ns, plain_peak
 from pyprof2.units import counted
@@ -67,11 +67,10 @@ def uncompiled(facts: RankFacts) -> RuleFinding | None:
     share = facts.kernel_share(own["dur_ns"].sum())
     if share < ISLANDS_PCT:
         return None
-    saved = above_floor(facts, own, best_peak)
     text = f"{share:.1f} % of the kernels' time, in {counted(len(own), 'kernel')} outside of graphs"
     if line := top_line(own):
         text += f"; most at {line}"
-    return of_kernels(facts, own, saved, text, "their time less what their FLOPs and bytes need")
+    return of_floors(facts, own, best_peak, text, "their time less what their FLOPs and bytes need")
 
 
 def slow_fused(facts: RankFacts) -> RuleFinding | None:

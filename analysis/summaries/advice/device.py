@@ -25,10 +25,12 @@ from pyprof2.analysis.summaries.advice.facts import (
 )
 from pyprof2.analysis.summaries.advice.findings import RuleFinding, unknown
 from pyprof2.analysis.summaries.advice.floors import (
+    COVERED,
     above_floor,
     bandwidth,
     best_peak,
     half_peak,
+    known_share,
     matrix_peak,
     plain_peak,
     won_ns,
@@ -86,7 +88,8 @@ def tensor_cores_unused(facts: RankFacts) -> RuleFinding | None:
     reasons = missed.groupby("missed", observed=True)["dur_ns"].sum().sort_values(ascending=False)
     words = "; ".join(str(reason) for reason in reasons.index[:2])
     text = f"{share:.1f} % of the kernels' time, in {counted(len(missed), 'kernel')}: {words}"
-    return _device_found(facts, missed, matrix_peak, 1, text, "matrix units")
+    limit = _ABOVE_ROOF.format(units="matrix units")
+    return of_floors(facts, missed, matrix_peak, text, limit)
 
 
 def half_precision(facts: RankFacts) -> RuleFinding | None:
@@ -111,7 +114,8 @@ def half_precision(facts: RankFacts) -> RuleFinding | None:
     if share < HALF_PCT:
         return _unjudged(facts, HALF_PCT)
     text = f"{share:.1f} % of the kernels' time, in {len(single)} products in f32 without TF32"
-    found = _device_found(facts, single, half_peak, 2, text, "units for 16-bit types")
+    limit = _ABOVE_ROOF.format(units="units for 16-bit types")
+    found = of_floors(facts, single, half_peak, text, limit, fewer=2)
     ran_on = [facts.devices[place][1] for place in set(single["place"].tolist())]
     has_bfloat16 = all(best_peak(device, "bf16") for device in ran_on)
     return replace(found, remedy=None if has_bfloat16 else _FLOAT16)
@@ -251,17 +255,24 @@ def small_grids(facts: RankFacts) -> RuleFinding | None:
     return of_kernels(facts, small, unused, text, limit)
 
 
-def _device_found(
+def of_floors(
     facts: RankFacts,
     rows: pd.DataFrame,
     peak: Peak,
-    fewer: int,
     text: str,
-    units: str,
+    limit: str,
+    fewer: int = 1,
 ) -> RuleFinding:
-    """Return a finding on kernels that could be as fast as their floor."""
+    """Return a finding on kernels that could be as fast as their floor.
+
+    It has no gain where the floors of most of them are not known.
+    """
+    known = known_share(facts, rows, peak)
+    if known < COVERED:
+        text += f"; what they need at least is known for {100 * known:.0f} % of that time"
+        return unknown(text, f"shapes: {facts.advice.shapes}", evidence=_evidence(rows))
     saved = above_floor(facts, rows, peak, fewer)
-    return of_kernels(facts, rows, saved, text, _ABOVE_ROOF.format(units=units))
+    return of_kernels(facts, rows, saved, text, limit)
 
 
 def of_kernels(

@@ -140,6 +140,17 @@ class Together(Protocol):
         """Whether there is little enough work to replay without being asked."""
 
     @property
+    def not_one_job(self) -> str | None:
+        """Why nothing is said of all ranks together: they are of several jobs; else None."""
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether any collective ties ranks together."""
+
+    def is_much(self, excess_ns: float) -> bool:
+        """Return whether a rank that takes so much longer in a step may be called slow."""
+
+    @property
     def graph(self) -> JobGraph:
         """All events of all ranks."""
 

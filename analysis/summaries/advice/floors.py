@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Peak: TypeAlias = Callable[[Device | None, str | None], float | None]
 
 
+COVERED: Final = 0.5
+"""The least share of the time of kernels whose floor is known for a bound to rest on them."""
 _ROWS: Final = 1 << 16
 
 
@@ -75,6 +77,15 @@ def floor_ns(facts: RankFacts, rows: pd.DataFrame, peak: Peak, fewer: int = 1) -
     compute = _seconds(flops, rates)
     memory = _seconds(nbytes / fewer, bandwidth(facts, rows))
     return 1e9 * np.maximum(compute, memory)
+
+
+def known_share(facts: RankFacts, rows: pd.DataFrame, peak: Peak = best_peak) -> float:
+    """Return the share of the time of kernels, from 0 to 1, whose floor is known; 1 without any."""
+    time = rows["dur_ns"].to_numpy("float64")
+    known = floor_ns(facts, rows, peak) > 0
+    # Work that is known to be none needs nothing.
+    known |= (rows["flops"].notna() & (rows["bytes"] == 0).fillna(value=False)).to_numpy(bool)
+    return float(time[known].sum() / time.sum()) if time.sum() else 1.0
 
 
 def won_ns(facts: RankFacts, rows: pd.DataFrame, saved: Floats) -> int:

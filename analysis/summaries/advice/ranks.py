@@ -55,6 +55,8 @@ def straggler(facts: RankFacts) -> RuleFinding | None:
             return None
         alone = f"1 of {facts.world_size} ranks was read"
         return unknown(f"collectives take {share:.1f} % of the time, and {alone}", _ALL_RANKS)
+    if facts.job.not_one_job is not None:
+        return unknown("the ranks are not of one job", facts.job.not_one_job)
     if not facts.job.is_replayed:
         return unknown("there is too much work to replay it here", _FEWER)
     return _slow(facts, facts.job, computes=True) or _one_of_two(facts, facts.job)
@@ -120,10 +122,10 @@ def _one_of_two(facts: RankFacts, job: Together) -> RuleFinding | None:
         return None
     other = alike[alike[0] == rank]
     ratio = 100 * (float(both[rank]) / max(1.0, float(both[other])) - 1)
-    if ratio < RATIO_PCT:
+    if ratio < RATIO_PCT or not job.is_matched or not job.is_much(both[rank] - both[other]):
         return None
     gain = job.gain(
-        f"rank {rank} as rank {other}", lambda: as_the_others(job.graph, rank, job.roles)
+        f"rank {rank} as rank {other}", lambda: as_the_others(job.graph, [rank], job.roles)
     )
     text = f"it computes {longer(ratio, f'rank {other}')}"
     if not _pays(gain):

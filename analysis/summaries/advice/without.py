@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import Bool, Int, merged, time_within
+from pyprof2.analysis.time.blocking_calls import awaited_work
 from pyprof2.analysis.time.cause_names import BLOCKING
 from pyprof2.columns import combine_keys
 
@@ -24,8 +25,6 @@ _LAUNCHED: Final = 0.98
 """The least share of activities whose launch is recorded."""
 _TRUE: Final = 0.02
 """How far a replay with nothing left out may be from what was recorded, as a share of it."""
-_BLOCKED_NS: Final = 2_000
-_WOKEN_NS: Final = 60_000
 _CLOCKS_NS: Final = 2_000
 _CLOCK_NS: Final = 1_000
 """Times of some recorders are whole us."""
@@ -115,9 +114,10 @@ class Replay:
         waits &= (stream[other] != stream) & (other < np.arange(len(began)))
         lags[1][waits & (before >= 0)] = usual[1]
         lags[0][waits] = np.minimum(lags[0], usual[0])[waits]
-        woken = _last_ended(ended, end + _CLOCKS_NS)
-        blocks = calls["cause"].isin(BLOCKING).to_numpy(bool) & (end - start > _BLOCKED_NS)
-        blocks &= (woken >= 0) & (ended[woken] > start) & (end - ended[woken] <= _WOKEN_NS)
+        own = np.searchsorted(call, np.arange(len(calls)), "right") - 1
+        own = np.where((own >= 0) & (call[own] == np.arange(len(calls))), own, _NONE)
+        woken = awaited_work(start, end, own, ended)
+        blocks = (woken >= 0) & calls["cause"].isin(BLOCKING).to_numpy(bool)
         blocks &= call[woken] <= np.arange(len(calls))
         trace = facts.rows("trace", "start_ns", "end_ns")
         first = min(int(trace["start_ns"].min()), int(start[0]))

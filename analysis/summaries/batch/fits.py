@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 1e-3
 """A value that is a smaller part of the largest counts as that: nothing is relative to 0."""
+_STRAIGHT: Final = 0.001
+"""By how much points may miss a line that is taken for the truth."""
 _BENT: Final = 0.5
 """A bend has to leave at most this part of the error that the line leaves."""
 _OF_A_LINE, _OF_A_FLOOR, _OF_TWO = 2, 4, 5
@@ -109,17 +111,33 @@ def bounds(x: Floats, y: Floats, at: float, fixed: float) -> tuple[float, float]
 
     They are of the greatest of unknown lines, each of which has a fixed part of `fixed` or more and
     does not fall: so it is below each chord, and above what is left of the chord's line.
+
+    Where the points are on no single line, all else that fits them counts, too: a jump anywhere
+    between two of them, as of a workspace, and growth beyond the last one by the power of the last
+    two.
     """
     order = np.argsort(x)
     x, over = x[order], np.maximum(y[order] - fixed, 0.0)
     far = at / x
     least, most = float(np.max(over * np.minimum(far, 1))), float(np.min(over * np.maximum(far, 1)))
+    least_slope = max(
+        0.0, float(np.min(np.diff(over) / np.maximum(np.diff(x), _LEAST), initial=np.inf))
+    )
+    line = _curve((fit_line(x, over),), x, over)
+    is_line = line.residual <= _STRAIGHT
+    if not is_line:
+        below = int(np.searchsorted(x, at, "right")) - 1
+        least = float(over[below] + least_slope * (at - x[below])) if below >= 0 else 0.0
+    if not is_line and at > x[-1] > x[-2] and over[-2] > 0:
+        power = np.log(over[-1] / over[-2]) / np.log(x[-1] / x[-2])
+        most = float(over[-1] * far[-1] ** max(1.0, power))
     for left in range(len(x) - 1):
         run, rise = x[left + 1] - x[left], over[left + 1] - over[left]
         chord = float(over[left] + rise * (at - x[left]) / run) if run else float(over[left])
         if x[left] <= at <= x[left + 1]:
-            most = min(most, chord)
-        else:
+            jumped = float(over[left + 1] - least_slope * (x[left + 1] - at))
+            most = max(min(most, chord), 0.0 if is_line else jumped)
+        elif is_line:
             least = max(least, min(chord, most))
     return fixed + least, fixed + most
 

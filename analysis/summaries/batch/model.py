@@ -184,6 +184,11 @@ class Model:
                  for over, by_work in ((self.work_ns, True), (self._grown, False))]  # fmt: skip
         return min(found, key=lambda each: each[0].residual)
 
+    @cached_property
+    def _concurrency(self) -> float:
+        """How many kernels may run at a time, on average, by the recordings."""
+        return max(each.concurrency for each in self.recordings)
+
     def _recorded(self, over: Callable[..., float]) -> Floats:
         """Return what time or memory is fitted over, of each recording."""
         return np.array([over(i, batch, {}) for i, batch in enumerate(self.batches)])
@@ -283,6 +288,11 @@ class Model:
         width = max(LEAST_WIDTH, self._error(measure)) * self._stretch(batch)
         # From a half on by the ratio, with the same slope there: no time is 0.
         lo, hi = lo * (1 - width if width <= _HALF else _HALF**2 / width), hi * (1 + width)
+        if measure == STEP and self.is_gpu:
+            # A step holds its kernels: their interval is a part of its own.
+            busy = self.answer(KERNELS, batch, given)
+            lo = max(lo, (busy.lo or 0) / self._concurrency)
+            hi = max(hi, (busy.hi or 0) / self._concurrency)
         return Answer(
             measure, round(value), max(1, math.floor(lo)), math.ceil(hi), self._status(batch)
         )
@@ -381,7 +391,10 @@ class Model:
         if measure == STEP and self.step is not None:
             curve, by_work = self.step
             over = self.work_ns if by_work else self._grown
-            return curve.value(over(like, batch, given, stretch))
+            value = curve.value(over(like, batch, given, stretch))
+            # However little the host takes, no step is shorter than its device is busy.
+            busy = self.work_ns(like, batch, given, stretch) / self._concurrency
+            return max(value, busy) if self.is_gpu else value
         x = self._held(like, batch, given, stretch)
         return max(curve.value(x) for curve in self.memory.values())
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pyprof2.analysis.intervals import union_length
 from pyprof2.analysis.memory.curves import curves_of_rank
 from pyprof2.analysis.memory.tags import tagged_bytes
 from pyprof2.analysis.time.step_times import timed_steps
@@ -71,6 +72,7 @@ class Recorded:
         memory: peaks of phases, and what the allocator kept.
         capacity: bytes of the device, as recorded; None: not recorded.
         device: its name.
+        concurrency: how many kernels run at a time while any does, on average over the steps.
         clock: of what `step_ns` is, where each of it is the shortest step of a fresh process that
             recorded nothing; None: `step_ns` are the steps of the recording.
         savable: gives what could be made again or held elsewhere, which takes a while; None: there
@@ -87,6 +89,7 @@ class Recorded:
     memory: Memory | None = None
     capacity: int | None = None
     device: str | None = None
+    concurrency: float = 1.0
     clock: str | None = None
     savable: Callable[[], Savable | None] = _nothing
 
@@ -131,12 +134,19 @@ def recorded(batch: int, tables: Mapping[str, pa.Table]) -> Recorded:
         work_ns=[int(time) for time in work],
         step_ns=[window.dur_ns for window in chosen],
         is_gpu=is_gpu,
+        concurrency=concurrency_of(rows) if is_gpu else 1.0,
         calls=calls,
         tensors=tensors,
         memory=memory_peaks(tables["memory"], tables["memory_tags"], span),
         capacity=capacity,
         device=device,
     )
+
+
+def concurrency_of(kernels: pd.DataFrame) -> float:
+    """Return how many kernels run at a time while any does, 1 or more, on average."""
+    start, time = (kernels[name].to_numpy("int64") for name in ("start_ns", "dur_ns"))
+    return max(1.0, float(time.sum()) / max(1, union_length(start, start + time)))
 
 
 def _device(tables: Mapping[str, pa.Table], *, is_gpu: bool) -> tuple[str | None, int | None]:

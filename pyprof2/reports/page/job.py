@@ -65,7 +65,10 @@ def job_of(run: Run, store: Path) -> dict[str, Any] | None:
         "ranks": table(ranks),
         "heat": heat_of(job.parts, standing_out(job, ranks)),
     }
-    return found | (_replayed(job, store) if job.is_replayed else _not_replayed([_TOO_LARGE]))
+    if job.is_replayed:
+        return found | _replayed(job, store)
+    why_not = _TOO_LARGE if job.not_one_job is None else job.not_one_job
+    return found | _not_replayed([why_not])
 
 
 def _not_replayed(notes: list[str]) -> dict[str, Any]:
@@ -127,8 +130,9 @@ class _Asked(NamedTuple):
 def _gains(job: JobOfRanks, store: Path) -> Iterator[_Asked]:
     """Give the gains of changes: slow ranks, all ideal, transfers, ops with most of the path."""
     base = f"pyprof2 whatif {shlex.quote(str(store))}{job.run.span_option}"
-    for slow in (*job.slow_ranks, *job.slower_of_two):
-        yield _Asked(slow.gain, f"{base} --rank {slow.rank}")
+    slow = [*job.slow_ranks, *job.slower_of_two]
+    for ranks, gain in {each.together or (each.rank,): each.gain for each in slow}.items():
+        yield _Asked(gain, f"{base} --rank {' --rank '.join(map(str, ranks))}")
     graph = job.graph
     if len(job.roles) > 1:
         ideal = job.gain("all ranks ideal", lambda: what_if.all_ideal(graph, job.roles))

@@ -34,6 +34,7 @@ class Job:
         gap_us: what the host does between two launches: more than a kernel takes, and it is late.
         slow: factor of the durations of kernels, by rank.
         pause: by rank: the step and how long its host does nothing at the middle of it, in us.
+        late: by rank: how much later than the others its host begins, in us.
         uneven: factor of the durations of kernels of one rank, another one in each step.
         links: factor of the transfers of all ranks.
         one_stream: whether collectives are on the stream of the other kernels.
@@ -46,6 +47,7 @@ class Job:
     gap_us: float = 20.0
     slow: dict[int, float] = field(default_factory=dict)
     pause: dict[int, tuple[int, float]] = field(default_factory=dict)
+    late: dict[int, float] = field(default_factory=dict)
     uneven: float = 1.0
     links: float = 1.0
     one_stream: bool = False
@@ -79,7 +81,8 @@ def simulate(job: Job) -> Made:
     rng = np.random.default_rng(job.seed)
     n = job.ranks
     slow = np.array([job.slow.get(rank, 1.0) for rank in range(n)])
-    host, comp, comm = (np.zeros(n) for _ in range(3))
+    host = np.array([job.late.get(rank, 0.0) for rank in range(n)])
+    comp, comm = np.zeros(n), np.zeros(n)
     events: list[list[dict[str, Any]]] = [[] for _ in range(n)]
     waits, ends = np.zeros(n), []
     for step in range(job.steps):

@@ -12,6 +12,7 @@ from pyprof2.api import job as job_module
 from pyprof2.api.run import load, parse
 from pyprof2.errors import UsageError
 from pyprof2.pipeline import many_ranks
+from pyprof2.reports.ranks import answers
 from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import complete, copy, kernel, launch, load_events
 
@@ -68,14 +69,17 @@ def test_a_host_that_got_behind_once_is_not_slow(tmp_path: Path, *, is_large: bo
 
 
 def test_of_two_late_hosts_each_hides_the_other(tmp_path: Path, *, is_large: bool) -> None:
-    """Without either of them the other one is as late: no gain, but both are slow."""
+    """Without either of them the other one is as late: only both together gain."""
     job = Job(8, pause={1: (2, PAUSE_US), 4: (2, PAUSE_US)}, gap_us=200)
     found = _found(job, tmp_path)
-    rows = found.stragglers[["rank", "verdict", "score"]].to_numpy().tolist()
+    rows = found.stragglers[["rank", "verdict", "score", "together"]].to_numpy().tolist()
 
     assert found.is_large == is_large
-    assert rows == [[rank, "slow, hidden", "host_ns"] for rank in (1, 4)]
-    assert found.stragglers["gain_ns"].max() < 10_000
+    assert rows == [[rank, "straggler in steps 2", "host_ns", "1, 4"] for rank in (1, 4)]
+    assert found.what_if(rank=1)["gain_ns"].iloc[0] < 10_000
+    lost = 1000 * PAUSE_US
+    assert found.stragglers["gain_ns"].tolist() == pytest.approx([lost, lost], rel=0.01)
+    assert answers(found)[0].startswith("ranks 1 and 4 are slow: rank 1 waits for its host")
     for rank in (1, 4):
         assert _own_excess(found, rank) == pytest.approx(1000 * PAUSE_US, rel=0.005)
 

@@ -87,7 +87,7 @@ def test_what_a_slow_rank_hides_its_wait_for_is_inferred_from_the_others(
     job = Job(ranks, slow={rank: slow}, links=links, seed=1)
     lost_us = simulate(job).end_us[-1] - simulate(replace(job, slow={})).end_us[-1]
     found = load(write(simulate(job), tmp_path)).ranks
-    gain = evaluate(found.graph, as_the_others(found.graph, rank, dict.fromkeys(range(ranks), 0)))
+    gain = evaluate(found.graph, as_the_others(found.graph, [rank], dict.fromkeys(range(ranks), 0)))
 
     assert replay_error_ns(found.graph) == 0
     assert gain.gain_ns == pytest.approx(1000 * lost_us, rel=0.03)

@@ -79,7 +79,7 @@ def test_blame_is_the_excess_over_the_others(job: JobGraph) -> None:
 
 
 def test_a_rank_as_the_others_gains_what_is_lost(job: JobGraph) -> None:
-    gain = evaluate(job, as_the_others(job, 2, ROLES))
+    gain = evaluate(job, as_the_others(job, [2], ROLES))
 
     assert (gain.gain_ns, gain.lo_ns, gain.hi_ns, gain.model_error) == (60, 60, 60, 0)
 
@@ -98,12 +98,12 @@ def test_transfers_of_half_the_length(job: JobGraph) -> None:
 
 def test_a_role_of_its_own_is_compared_with_nobody(job: JobGraph) -> None:
     with pytest.raises(UsageError, match="no other rank has its role"):
-        as_the_others(job, 2, ROLES | {2: "other"})
+        as_the_others(job, [2], ROLES | {2: "other"})
 
 
 def test_of_two_ranks_the_faster_is_the_measure(job: JobGraph) -> None:
     """Rank 1 would take 130 as rank 2 does, and 178 as now: the first one ends 20 earlier."""
-    change = as_the_others(job, 1, {0: "x", 1: "a", 2: "a"})
+    change = as_the_others(job, [1], {0: "x", 1: "a", 2: "a"})
 
     assert change.note == "of two ranks the faster one is the measure"
     assert evaluate(job, change).gain_ns == 20

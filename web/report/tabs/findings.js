@@ -67,7 +67,10 @@ function boundTexts(bounds) {
   return [boundText(sorted[0]), boundText(sorted[sorted.length - 1]), between];
 }
 
-function boundText({ rank, devices, window_ns, bound_ns }) {
+function boundText({ rank, devices, window_ns, bound_ns, known_pct }) {
+  if (bound_ns === null) {
+    return `Rank ${rank}: what all together gain at most is not known: FLOPs and bytes are known for ${Math.round(known_pct)} % of the time of kernels.`;
+  }
   const share = window_ns ? ` (${percent((100 * bound_ns) / window_ns)})` : "";
   const place = devices > 1 ? ", on each device" : "";
   return `Rank ${rank}: all together gain at most ${time(bound_ns)} of ${time(window_ns)} recorded${place}${share}.`;

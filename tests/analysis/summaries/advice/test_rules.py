@@ -628,3 +628,46 @@ def test_ids_that_prove_it_are_the_rows_that_it_is_about(
     found: Any = findings(training(blocks_per_sm=lambda i: 0.25 if i == 7 else 4.0, kernels=10))
 
     assert found.loc["small-grids", "evidence"] == "kernels:7,17,27,37"
+
+
+def _known_of(count: int, total: int = 50, **columns: Any) -> Rows:
+    """Return kernels of which only so many of each step have FLOPs and bytes."""
+    columns |= {
+        "flops": lambda n: 10**10 if n < count else None,
+        "bytes": lambda n: 10**6 if n < count else None,
+    }
+    return training(kernels=total, **columns)
+
+
+@pytest.mark.parametrize(
+    ("known", "is_bound"),
+    [
+        pytest.param(3, False, id="6 %"), pytest.param(0, False, id="none"),
+        pytest.param(20, False, id="40 %"), pytest.param(30, True, id="60 %"),
+        pytest.param(50, True, id="all"),
+    ],
+)  # fmt: skip
+def test_a_bound_needs_the_work_of_most_of_the_time(
+    device: Path, known: int, *, is_bound: bool
+) -> None:
+    rows = _known_of(known, compute_dtype="f32", tensor_core="no")
+    found, bound = _advised(rows, device)
+    half = found.loc["half-precision"]
+
+    assert bound["known_pct"] == pytest.approx(2 * known)
+    assert pd.notna(bound["bound_ns"]) == is_bound
+    assert pd.notna(bound["device_ns"]) == is_bound
+    assert half["status"] == ("fires" if is_bound else "unknown")
+    assert pd.notna(half["at_stake_hi_ns"]) == is_bound
+    if not is_bound:
+        assert half["finding"].endswith(f"is known for {2 * known} % of that time")
+
+
+def test_a_host_that_takes_as_long_is_a_bound_whatever_the_device_needs(device: Path) -> None:
+    rows = _known_of(0, 2)
+    rows["ops"].append(event(0, 4 * 420, op="aten::sort", op_id=10**6))
+
+    bound = _advised(rows, device)[1]
+
+    assert pd.notna(bound["bound_ns"])
+    assert bound["host_ns"] > 0

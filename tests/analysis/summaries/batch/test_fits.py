@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -96,8 +98,28 @@ def test_points_on_a_line_bound_what_goes_through_them(at: int, least: float, mo
     assert bounds(x, 10 + x, at, 4.0) == pytest.approx((least, most))
 
 
+@pytest.mark.parametrize("jump", [9, 12, 16])
+@pytest.mark.parametrize("size", [1.0, 40.0, 400.0])
+def test_a_jump_anywhere_between_two_points_lies_in_the_bounds(jump: int, size: float) -> None:
+    def held(at: Any) -> Any:
+        return 4 + 2 * at + size * (at >= jump)
+
+    x = np.array([2.0, 4.0, 8.0, 16.0])
+    for at in (3.0, 5.0, 9.0, 11.0, 12.0, 15.0, 20.0, 40.0):
+        least, most = bounds(x, held(x), at, 4.0)
+        assert least <= float(held(np.array(at))) <= most + 1e-9
+
+
+@pytest.mark.parametrize("power", [1.2, 1.5, 2.0])
+def test_what_grows_faster_than_a_line_lies_in_the_bounds(power: float) -> None:
+    x = np.array([8.0, 16.0, 32.0, 64.0])
+    for at in (24.0, 48.0, 96.0, 256.0):
+        least, most = bounds(x, 100 + x**power, at, 100.0)
+        assert least <= 100 + at**power <= most * (1 + 1e-9)
+
+
 def test_between_points_that_bend_it_is_below_the_chord_and_above_the_lines_beside() -> None:
     x = np.array([1.0, 2.0, 4.0, 5.0])
 
-    # The greatest of 10 + x and 4 + 3 x bends at 3, at 13; the chord from 12 to 16 has 14 there.
-    assert bounds(x, np.maximum(10 + x, 4 + 3 * x), 3.0, 0.0) == pytest.approx((13, 14))
+    # The greatest of 10 + x and 4 + 3 x bends at 3, at 13. A jump of 2 after 2 would have 15 there.
+    assert bounds(x, np.maximum(10 + x, 4 + 3 * x), 3.0, 0.0) == pytest.approx((13, 15))

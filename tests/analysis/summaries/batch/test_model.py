@@ -20,7 +20,13 @@ from pyprof2.analysis.summaries.batch.model import (
     Model,
     fit_model,
 )
-from pyprof2.analysis.summaries.batch.recorded import CALLS, TENSORS, Memory, Recorded
+from pyprof2.analysis.summaries.batch.recorded import (
+    CALLS,
+    TENSORS,
+    Memory,
+    Recorded,
+    concurrency_of,
+)
 from pyprof2.analysis.summaries.batch.work import ELEMENTS
 from pyprof2.errors import UsageError
 
@@ -500,3 +506,67 @@ def test_other_calls_that_one_sample_lacks_are_a_difference() -> None:
         each.calls.replace({"copy": "rnn", "forward": "backward"}, inplace=True)  # noqa: PD002
 
     assert fit_model(recordings).work.differs
+
+
+def _held(batch: int, jump: int, size: int) -> Memory:
+    held = 100 * 10**6 + 4 * 10**6 * batch + size * 10**6 * (batch >= jump)
+    return Memory({"forward": held}, over_base=False, reserved_ratio=1.0, always=100 * 10**6)
+
+
+@pytest.mark.parametrize("jump", [33, 40, 48, 64])
+@pytest.mark.parametrize("size", [100, 400])
+def test_no_size_is_sure_beyond_a_jump_of_memory(jump: int, size: int) -> None:
+    """A workspace that appears somewhere between two recordings; the truth fits up to `fits`."""
+    model = fit_model(
+        [made(b, {("forward", "matmul"): b}, memory=_held(b, jump, size)) for b in (8, 16, 32, 64)]
+    )
+    for capacity in (300, 350, 400, 600, 700):
+        usable = capacity * 10**6 * 0.98
+        fits = max(b for b in range(1, 600) if _held(b, jump, size).peaks["forward"] <= usable)
+        found = limits(model, capacity * 10**6)
+        assert found.largest is None or found.largest <= fits
+        assert found.most is None or found.most >= min(fits, 128)
+
+
+def test_memory_on_one_line_is_as_sure_as_before() -> None:
+    model = fit_model(
+        [made(b, {("forward", "matmul"): b}, memory=_held(b, 10**6, 0)) for b in (8, 16, 32, 64)]
+    )
+    found = limits(model, 300 * 10**6)
+
+    assert (found.largest or 0) >= 0.9 * (300 * 0.98 - 100) / 4
+
+
+LATE_HOST: dict[str, Callable[[int], float]] = {
+    "host-bound in all recordings": lambda b: max(7.4, 1 + 0.03 * b),
+    "a floor, then a line": lambda b: max(3.0, 1 + 0.03 * b),
+}
+
+
+@pytest.mark.parametrize("concurrency", [1.0, 2.0])
+@pytest.mark.parametrize("step", LATE_HOST.values(), ids=LATE_HOST)
+def test_a_step_is_never_shorter_than_its_device_is_busy(
+    step: Callable[[int], float], concurrency: float
+) -> None:
+    """Kernels of 1 + 0.03 ms for each sample, on one stream or two, behind a host."""
+    recordings = [
+        made(b, {("forward", "matmul"): concurrency * (1 + 0.03 * b)}, [step(b)] * 3,
+             concurrency=concurrency)
+        for b in (8, 16, 32, 64)
+    ]  # fmt: skip
+    model = fit_model(recordings)
+    for batch in (96, 128, 256, 512, 1000):
+        answer, kernels = (model.answer(measure, batch, {}) for measure in (STEP, KERNELS))
+        assert answer.value is not None
+        assert kernels.value is not None
+        assert answer.value >= kernels.value / concurrency - 1
+        assert answer.value == pytest.approx(MS * step(batch), rel=0.05)
+        assert (answer.lo or 0) >= (kernels.lo or 0) / concurrency - 1
+        assert (answer.hi or 0) >= answer.value
+
+
+def test_the_kernels_of_two_streams_run_at_one_time() -> None:
+    rows = pd.DataFrame({"start_ns": [0, 0, 100], "dur_ns": [100, 100, 100]})
+
+    assert concurrency_of(rows) == 1.5
+    assert concurrency_of(rows.iloc[:0]) == 1.0
