@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.axes import NONE, OWNED, VALUES, check_names, shared_text, split_owners
+from pyprof2.analysis.axes import (
+    NONE,
+    OWNED,
+    VALUES,
+    check_names,
+    is_of_launch,
+    launch_text,
+    shared_text,
+    split_owners,
+)
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     COPY_CATEGORIES,
@@ -43,6 +52,7 @@ from pyprof2.columns import (
 )
 from pyprof2.errors import TableError, refuse
 from pyprof2.recording import TextCodes, code_column, int_column
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -176,7 +186,10 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
         if wanted is not None:
             if name in VALUES:
                 check_names(name, wanted)
-            keep &= key(name).where(frozenset(wanted).__contains__, null=NONE in wanted)
+            # The direction of a graph's launch is not known to be that of its kernels.
+            coarse = map(launch_text, DIRECTIONS) if NONE in wanted else ()
+            own = frozenset((*wanted, *coarse))
+            keep &= key(name).where(own.__contains__, null=NONE in wanted)
     if not copies:
         keep &= key("category").where(lambda text: text not in COPY_CATEGORIES, null=True)
     return keep
@@ -464,7 +477,8 @@ class Sums:
         if axis == "step":
             known = self.columns["step_ns"][self.chosen]
         else:
-            known = time[self.keys[AXES[axis]].codes[self.chosen] >= 0]
+            own = self._chosen_key(AXES[axis])
+            known = time[own.where(lambda each: not is_of_launch(str(each)))]
         return int(known.sum()) / (int(time.sum()) or 1)
 
     def has_several(self, axis: str, line: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.axes import OWNED, in_shared_text, in_words
+from pyprof2.analysis.axes import COARSE, in_shared_text, in_words
 from pyprof2.analysis.hardware.kernel_names import short_name
 from pyprof2.analysis.summaries.cube import OTHER_STEPS
 from pyprof2.analysis.summaries.profile import OF_FLOPS
@@ -30,7 +30,7 @@ def tables_of(run: Run, found: Cube) -> dict[str, Any]:
         "source": lambda line: in_shared_text(line, lambda e: shown_line(e, run.source_roots)),
     }
     texts = found.keys.drop(columns=list(_PLAIN))
-    for name in OWNED:
+    for name in COARSE:
         texts[name] = texts[name].map(in_words, na_action="ignore")
     keys = table(texts, shown)["columns"]
     plain = {name: numbers(found.keys[name]) for name in _PLAIN}
