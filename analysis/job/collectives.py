@@ -38,7 +38,7 @@ from pyprof2.recording import code_column, int_column
 from pyprof2.tables import COLLECTIVES, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.markers import Marker
@@ -301,7 +301,8 @@ class _Descriptions(dict[tuple[Any, ...], DescribedCall]):
 
     def __missing__(self, key: tuple[Any, ...]) -> DescribedCall:
         signature, *elements = key
-        found = self[key] = describe(*self._texts[signature], self._rank, elements)
+        op, inputs = self._texts[signature]
+        found = self[key] = describe(op, inputs, self._rank, elements)
         return found
 
 
