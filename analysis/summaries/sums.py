@@ -476,6 +476,7 @@ def _values(rows: pa.Table, ops: _OpTimes | None) -> dict[str, Int]:
         "costed_ns": time * has_text(rows, "cost_status", COSTED),
         "kernel_count": kernel,
         "known_kernel_count": kernel & has_flops,
+        "sized_kernel_count": kernel & known_bytes,
     }
 
 
