@@ -16,6 +16,9 @@ SEPARATOR: Final = " / "
 """The text between the names of ranges inside one another."""
 OWNED: Final = ("op", "layer", "source")
 """The axes along which a kernel of compiled code may have several keys."""
+COARSE: Final = (*OWNED, "direction")
+"""The axes that show `shared_…` where their own column is null: several keys, or of a replayed
+kernel that nothing explains the key of the graph's launch, see `launch_text`."""
 NONE: Final = "(none)"
 """The key of the rows whose text is null."""
 VALUES: Final = {"direction": DIRECTIONS, "category": CATEGORIES}
@@ -23,6 +26,7 @@ VALUES: Final = {"direction": DIRECTIONS, "category": CATEGORIES}
 _OWNERS: Final = "\x1f"
 """The character before each owner of what has several; no name begins with it."""
 _SHARED: Final = "(shared: "
+_OF_LAUNCH: Final = "(graph launched in "
 
 
 def join_owners(owners: Sequence[str]) -> str | None:
@@ -55,24 +59,40 @@ def shared_text(owners: Sequence[str]) -> str:
     return f"{_SHARED}{', '.join(words)})"
 
 
+def launch_text(owner: str) -> str:
+    """Return the key of replayed kernels whose own one is unknown, from the launch of their graph.
+
+    It is coarser than a key of a kernel itself, and is not summed with `owner`.
+    """
+    return f"{_OF_LAUNCH}{owner})"
+
+
+def is_of_launch(text: str) -> bool:
+    """Return whether a key is one of `launch_text`."""
+    return text.startswith(_OF_LAUNCH)
+
+
 def in_words(text: str) -> str:
     """Return the owners that a text stands for in words."""
     return shared_text(split_owners(text))
 
 
-def owners_in_words(rows: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column of rows, along an axis of `OWNED` with several owners in words.
+def owners_in_words(rows: pd.DataFrame, name: str, *, coarse: bool) -> pd.Series:
+    """Return a column of rows, along an axis of `COARSE` with several owners in words.
 
     Args:
         rows: with the column, and `shared_` with it where a kernel may have several.
         name: of the column.
+        coarse: whether replayed kernels that nothing explains have the key of their launch.
     """
     from pyprof2.columns import as_text
 
     shared = f"shared_{name}"
-    if name not in OWNED or shared not in rows:
+    if name not in COARSE or shared not in rows:
         return rows[name]
     owners = as_text(rows[shared].dropna())
+    if not coarse:
+        owners = owners[~owners.map(is_of_launch).astype(bool)]
     if owners.empty:
         return rows[name]
     words = {each: in_words(each) for each in owners.unique()}
@@ -81,6 +101,8 @@ def owners_in_words(rows: pd.DataFrame, name: str) -> pd.Series:
 
 def in_shared_text(text: str, change: Callable[[str], str]) -> str:
     """Return a key of an axis with a change made to each owner that it names."""
+    if is_of_launch(text):
+        return launch_text(change(text.removeprefix(_OF_LAUNCH).removesuffix(")")))
     if not text.startswith(_SHARED):
         return change(text)
     owners = text.removeprefix(_SHARED).removesuffix(")").split(", ")

@@ -289,6 +289,7 @@ AXIS_SUMS: Final = Table(
         *SUMS.columns[SUMS.names.index("tensor_core_missed") :],
         _count("kernel_count", "Kernels alone."),
         _count("known_kernel_count", "Of how many kernels any FLOPs are known."),
+        _count("sized_kernel_count", "Of how many kernels the bytes are known."),
     ),
 )
 AXIS_SUM_CALLS: Final = Table(

@@ -210,9 +210,15 @@ _SHARED: Final = tuple(
     text(
         f"shared_{name}",
         f"The {what} of a kernel of compiled code that does the work of several, one to a line; "
-        f"its column `{name}` is null then.",
+        f"of a replayed kernel that nothing explains `(graph launched in …)`, with the {name} "
+        f"around the launch of its graph. Column `{name}` is null then.",
     )
     for name, what in (("op", "ops"), ("layer", "layers"), ("source", "lines"))
+)
+_SHARED_DIRECTION: Final = text(
+    "shared_direction",
+    "Of a replayed kernel that nothing explains `(graph launched in …)`, with the direction of "
+    "the op around the launch of its graph; column `direction` is null then.",
 )
 _COMPUTE_DTYPE = text("compute_dtype", "Element type that the op computes in.")
 _COSTS = (
@@ -322,6 +328,7 @@ _ACTIVITY_KEYS: Final = (
     _COMPUTE_DTYPE,
     whole("op_time_ns", "Time of all kernels of the op: the base of its rates.", "ns"),
     *_SHARED,
+    _SHARED_DIRECTION,
 )
 
 KERNELS: Final = Table(

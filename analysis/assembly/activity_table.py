@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.assembly.compiled_links import op_names, shared_columns
-from pyprof2.analysis.axes import SEPARATOR
+from pyprof2.analysis.axes import COARSE, SEPARATOR, launch_text
 from pyprof2.analysis.categories import first_category
 from pyprof2.analysis.costs.attribute import (
     COUNTS,
@@ -194,15 +194,48 @@ def _op_columns(linked: Linked, found: LinkedActivities) -> dict[str, Any]:
             for name, values in numbers.items()
         }
     recompute = numbers.pop("recompute")
-    return {
-        name: text_array(_or_of_node(linked, found, name, (lookup(codes, op, -1), words)))
+    known = {
+        name: _or_of_node(linked, found, name, (lookup(codes, op, -1), words))
         for name, (codes, words) in texts.items()
-    } | {
-        "op": text_array(_or_of_node(linked, found, "op", op_names(linked, op))),
+    } | {"op": _or_of_node(linked, found, "op", op_names(linked, op))}
+    return {
+        **{name: text_array(column) for name, column in known.items()},
         "recompute": pa.array(recompute > 0, mask=recompute == NO_ID),
         **{name: int_array(values, NO_ID) for name, values in numbers.items()},
-        **shared_columns(linked, op, found.node),
+        **_shared_columns(linked, found, known),
     }
+
+
+def _shared_columns(
+    linked: Linked, found: LinkedActivities, known: dict[str, TextColumn]
+) -> dict[str, pa.Array]:
+    """Return what axes show of activities that do not have just one op, layer, line or direction.
+
+    Several, of compiled code; of the replay of a graph that nothing explains those of its launch.
+    """
+    shared = shared_columns(linked, found.op, found.node)
+    launches = linked.launches
+    # A graph that was recorded as a whole is one activity, and its launch's op is its own.
+    replayed = lookup(launches.is_graph.astype(np.int64), found.launch, 0) > 0
+    launch = np.where(replayed & ~found.is_whole_graph, found.launch, -1)
+    if not (launch >= 0).any():
+        return shared
+    op = lookup(launches.op, launch, -1)
+    of_op: dict[str, TextColumn] = {
+        "op": op_names(linked, op),
+        "layer": (lookup(linked.layer[0], op, -1), linked.layer[1]),
+        "source": (lookup(linked.source[0], op, -1), linked.source[1]),
+        "direction": (lookup(linked.direction, op, -1), DIRECTIONS),
+    }
+    around = (lookup(linked.launch_layer[0], launch, -1), linked.launch_layer[1])
+    of_op["layer"] = merge_texts(of_op["layer"], around)
+    for name in COARSE:
+        codes, words = only(of_op[name], known[name][0] < 0)
+        column: TextColumn = codes, [word and launch_text(word) for word in words]
+        if (own := f"shared_{name}") in shared:
+            column = merge_texts(code_column(pa.table({own: shared[own]}), own), column)
+        shared[own] = text_array(column)
+    return shared
 
 
 def _or_of_node(

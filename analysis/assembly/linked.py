@@ -122,6 +122,7 @@ class Linked:
         signature: row in the recording's signatures, -1 for none.
         texts: the signatures as text.
         layer: as text codes; ops in backward have that of their forward op.
+        launch_layer: around launches of graphs, as text codes; -1 for other launches.
         stack: of the frames around, number in `SharedFindings.stacks`, -1 for none; see `layer`.
         rests_on: evidence of the stack, as a code into `EVIDENCE`, -1 for none.
         source, library_source: the innermost line of the user's own, and outside of torch.
@@ -143,6 +144,7 @@ class Linked:
     signature: Int
     texts: Sequence[str]
     layer: TextColumn
+    launch_layer: TextColumn
     stack: Int
     rests_on: Int
     source: TextColumn
@@ -190,7 +192,8 @@ class SharedFindings:
 class _Around(NamedTuple):
     """The surroundings of ops: stacks and layers by op, and the ranges that linking needs later.
 
-    What was recorded of ops themselves is `called`; `evidence` is that of `stack`.
+    What was recorded of ops themselves is `called`; `evidence` is that of `stack`; `of_launches`
+    are the layers around launches.
     """
 
     stack: Int
@@ -198,20 +201,32 @@ class _Around(NamedTuple):
     called: OwnCalls
     layer: TextColumn
     sharded: TextColumn
+    of_launches: TextColumn
     steps: Ranges
     annotations: Ranges
     modules: list[Ranges]
 
 
 def _look_around(
-    recording: Recording, ops: Ops, pairs: Pairs, threads: Threads, stacks: Stacks
+    recording: Recording,
+    ops: Ops,
+    pairs: Pairs,
+    threads: Threads,
+    stacks: Stacks,
+    launches: Launches,
 ) -> _Around:
     called = OwnCalls.of(recording, ops)
     # There may be more frames than ops: they are let go with this function.
     ranges = read_ranges(recording, threads)
     stack, evidence = _stacks_of(stacks, ops, ranges, called)
     modules, layers = (ranges.get(kind, NO_RANGES) for kind in ("module", "layer"))
-    codes, names = link_layers(modules, layers, ops, pairs.forward)
+    # The layers around launches of graphs are needed: their kernels may have no op.
+    graph = np.flatnonzero(launches.is_graph[: len(launches.row)])
+    thread = np.concatenate((ops.thread, launches.thread[graph]))
+    start = np.concatenate((ops.start, launches.start[graph]))
+    codes, names = link_layers(modules, layers, ops, pairs.forward, (thread, start))
+    of_launches = np.full(len(launches.row), -1)
+    of_launches[graph], codes = codes[len(ops) :], codes[: len(ops)]
     if recording.lost_times:
         is_lost = _are_lost(recording, ops, threads)
         codes = np.where(is_lost, -1, codes)
@@ -223,7 +238,10 @@ def _look_around(
     known = [*recording.spool.texts["ops"]["layer"], *layer[1]]
     sharded = link_sharded(annotations, known, ops.thread, ops.start, layer)
     modules_called = [modules, layers]
-    return _Around(stack, evidence, called, layer, sharded, steps, annotations, modules_called)
+    return _Around(
+        stack, evidence, called, layer, sharded, (of_launches, names), steps, annotations,
+        modules_called,
+    )  # fmt: skip
 
 
 def _are_lost(recording: Recording, ops: Ops, threads: Threads) -> Bool:
@@ -256,7 +274,7 @@ def link_recording(
     launches = link_launches(recording, ops, threads)
     activities = link_activities(recording, launches, ops, threads)
     signature = int_column(recording.read("ops", ["signature_id"], ops.row), "signature_id", -1)
-    around = _look_around(recording, ops, pairs, threads, shared.stacks)
+    around = _look_around(recording, ops, pairs, threads, shared.stacks, launches)
     annotations = around.annotations
     own = choose_users(recording, annotations)
     users = UserRanges.of(own, threads, shared.node_threads if len(own.name) else ())
@@ -288,6 +306,7 @@ def link_recording(
         signature=signature,
         texts=[text for _, text, _, _ in recording.signatures],
         layer=(_within(ops, direction, around.modules, layer), layers),
+        launch_layer=around.of_launches,
         stack=stack,
         rests_on=rests_on,
         source=source,

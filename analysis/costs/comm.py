@@ -107,10 +107,31 @@ def record_param_comms(call: OpCall) -> Cost:
     return in_place(call)
 
 
+def fits_group(collective: str, sent: int, received: int, ranks: int | None) -> bool:
+    """Return whether recorded sizes can be those of a collective; True where nothing says not.
+
+    Args:
+        collective: its name, such as `allgather` or `_reduce_scatter_base`.
+        sent: what goes in.
+        received: what comes out, in the same unit.
+        ranks: the size of the group.
+    """
+    name = collective.replace("_", "").lower()
+    if name.startswith("reducescatter"):
+        sent, received = received, sent
+    elif not name.startswith("allgather"):
+        return True
+    return ranks is None or received == ranks * sent
+
+
 def _described(collective: Mapping[str, Any], call: OpCall) -> Cost:
     sent, received, dtype = (collective.get(key) for key in ("in_count", "out_count", "dtype"))
     if sent is None or received is None:
         return in_place(call)
+    if not fits_group(
+        str(collective.get("collective")), sent, received, collective.get("group_size")
+    ):
+        refuse("the recorded sizes do not fit the number of ranks")
     params = f"collective={collective.get('collective')},ranks={collective.get('group_size')}"
     ends = fresh((sent,), dtype), fresh((received,), dtype)
 

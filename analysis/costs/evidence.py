@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _WITH_GRADIENT: Final = ("conv", "pool")
 _NODE_NAME: Final = re.compile(r"\w*Backward\d*")
 
+_DESCRIPTION: Final = "record_param_comms"
+
 _MEAN_NODE: Final = re.compile(r"MeanBackward\d*")
 
 
@@ -83,7 +85,8 @@ class OpEvidence:
         signature: for each op its call, -1 for none.
         which: for each op the position of its clues in `distinct`.
         distinct: the clues of ops: what the forward op, the gradient, the next call, views, the
-            node, what is read of sparse inputs and the kernels say; None for what says nothing.
+            node, what is read of sparse inputs, the kernels and the recorder's description say;
+            None for what says nothing.
         keys: what distinguishes these from all others of the calls, with the number of the
             forward op.
         origins: for each of these places, by op, the position of the op that said it, or -1.
@@ -120,6 +123,7 @@ def find_evidence(
         _by_node(ops, signature, calls, known),
         (_by_storage(ops, signature, calls, known), nowhere),
         (_by_kernels(ops, signature, calls, kernels, known), nowhere),
+        _by_description(ops, signature, calls, known),
         strict=True,
     )
     distinct, which = _distinct(codes)
@@ -153,6 +157,7 @@ def put_together(clues: Iterable[Clue | None]) -> Evidence:
                 following=more.following or whole.following,
                 sparse=more.sparse or whole.sparse,
                 stored=more.stored or whole.stored,
+                described=more.described or whole.described,
             )
     return whole
 
@@ -405,6 +410,33 @@ def _after(ops: Ops, asked: Int) -> Int:
     same = ops.parent[siblings[1:]] == ops.parent[siblings[:-1]]
     follows[siblings[:-1][same]] = siblings[1:][same]
     return follows[asked]
+
+
+def _by_description(
+    ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes
+) -> tuple[Int, Int]:
+    """Return for each collective the code in `known` of the recorder's one description inside."""
+    result, origin = np.full((2, len(ops)), -1, np.int64)
+    is_description = np.array([text == _DESCRIPTION for text in ops.names] or [False])[ops.name]
+    is_comm = np.array([category_of(text) == "comm" for text in ops.names] or [False])[ops.name]
+    rows = np.flatnonzero(is_description & (signature >= 0) & (ops.parent >= 0))
+    codes = {}
+    for number in np.unique(signature[rows]).tolist():
+        cost = estimate(calls[number]).cost
+        is_told = cost and cost.params.startswith("collective=") and not cost.assumed
+        clue = Clue("the recorder's description of the collective", Evidence(described=cost))
+        codes[number] = known[clue] if is_told else -1
+    # The code of several is that of none.
+    of_row = np.array([codes[number] for number in signature[rows].tolist()], np.int64)
+    around = ops.parent[rows]
+    while len(rows):
+        count = np.bincount(around, minlength=len(ops))
+        keep = is_comm[around] & ~is_description[around] & (count[around] == 1)
+        rows, around, of_row = rows[keep], around[keep], of_row[keep]
+        result[around], origin[around] = of_row, np.where(of_row >= 0, rows, -1)
+        around = ops.parent[around]
+        rows, of_row, around = rows[around >= 0], of_row[around >= 0], around[around >= 0]
+    return result, origin
 
 
 def _by_kernels(

@@ -28,7 +28,7 @@ from pyprof2.problems import FORMULA_FAILED
 from pyprof2.signatures import CATEGORIES, Input, OpCall, Tensor, nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Status: TypeAlias = Literal["ok", "assumed", "no_formula", "no_shapes"]
 
@@ -98,6 +98,7 @@ class Evidence:
         following: the first tensor that the next call outside of any op got: perhaps the result.
         sparse: the shapes of tensors that ops inside read as sparse ones.
         stored: of the one sparse input what lies in memory: its indices, and last its values.
+        described: of a collective the cost by the recorder's own description of it.
     """
 
     forward: OpCall | None = None
@@ -108,6 +109,7 @@ class Evidence:
     following: Tensor | None = None
     sparse: tuple[tuple[int, ...], ...] = ()
     stored: tuple[Tensor, ...] = ()
+    described: Cost | None = None
 
 
 NO_EVIDENCE: Final = Evidence()
@@ -333,9 +335,9 @@ def estimate(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> Estimate:
     name = _plain_name(call.op)
     if entry is None:
         return Estimate(None, category, "no_formula", _find_stem(_data_dependent, name) or "")
-    call = OpCall(name, _repeated(_typed(call.inputs, evidence.elements), evidence.repeated))
+    call = OpCall(name, _repeated(with_elements(call.inputs, evidence.elements), evidence.repeated))
     try:
-        cost = entry.formula(call, evidence)
+        cost = evidence.described or entry.formula(call, evidence)
         cost = cost and _of_sparse(cost, call, evidence)
         problem = _problem(cost)
     except UnknownCostError as error:
@@ -400,10 +402,10 @@ def _failure(entry: _Registered, error: BaseException) -> str:
     return f"{FORMULA_FAILED} {name}: {type(error).__name__}: {error}"
 
 
-def _typed(inputs: tuple[Input, ...], elements: tuple[str, ...]) -> tuple[Input, ...]:
+def with_elements(inputs: Sequence[Input], elements: Sequence[str]) -> tuple[Input, ...]:
     """Return the inputs; tensors in lists that lack their element type have that of `elements`."""
     if not elements:
-        return inputs
+        return tuple(inputs)
     found: list[Input] = []
     lists = 0
     for item in inputs:

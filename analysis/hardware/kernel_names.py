@@ -169,8 +169,23 @@ _ELEMENTS: Final = {
 }  # fmt: skip
 
 
+_REDUCED: Final = bounded(
+    r"[nr]ccl(?:Dev)?(?:Kernel_)?(?:AllReduce|ReduceScatter|Reduce)(?=[A-Z_])\w*?"
+    r"_(?:(bf16|[fiu](?:8|16|32|64)|f8e\wm\d)(?=_|\W|$)|(?:Sum|Prod|Min|Max|Avg)\w*?_"
+    r"_*(half|float|double|(?:nv_|hip_)?bfloat16|u?int(?:32|64)_t)(?=_|\W|$))"
+)
+"""Collectives that add say the element type; those that only move count bytes."""
+_REDUCED_TYPES: Final = {
+    "half": "f16", "float": "f32", "double": "f64", "nv_bfloat16": "bf16",
+    "hip_bfloat16": "bf16", "bfloat16": "bf16", "int32_t": "i32", "uint32_t": "u32",
+    "int64_t": "i64", "uint64_t": "u64",
+}  # fmt: skip
+
+
 def elements_of(name: str) -> tuple[str, ...]:
-    """Return the element types that PyTorch's kernels for lists of tensors say they work on.
+    """Return the element types that kernels for lists of tensors say they work on.
+
+    Kernels of NCCL that add have theirs, as in `ncclDevKernel_AllReduce_Sum_f16_RING_LL`.
 
     `CatArrayBatchedCopy<OpaqueType<2u>, …>` moves elements of 16 bits, whatever they are: its
     type is `bits16`. In a foreach kernel it is the functor's first argument; `CopyFunctor` has
@@ -180,6 +195,9 @@ def elements_of(name: str) -> tuple[str, ...]:
     Returns:
         None, one for all lists, or one for each.
     """
+    if reduced := _REDUCED.match(name):
+        word = reduced[1] or reduced[2]
+        return (_REDUCED_TYPES.get(word, word),)
     found = _ELEMENT.search(name)
     if found is None or found[2] not in _ELEMENTS:
         return ()

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.analysis.costs.comm import fits_group
+from pyprof2.analysis.costs.registry import with_elements
 from pyprof2.analysis.job.collective_rows import POINT_TO_POINT, kind_of
 from pyprof2.signatures import Input, Scalar, Tensor, nbytes, parse_inputs
 
@@ -67,15 +69,16 @@ class DescribedCall:
         return self.kind is not None
 
 
-def describe(op: str, inputs: str, rank: int) -> DescribedCall:
+def describe(op: str, inputs: str, rank: int, elements: Sequence[str] = ()) -> DescribedCall:
     """Return the description by a call.
 
     Args:
         op: its name.
         inputs: as in column `signatures.inputs`.
         rank: that made it.
+        elements: the element type of lists that lack one.
     """
-    items = parse_inputs(inputs)
+    items = with_elements(parse_inputs(inputs), elements)
     last = items[-1] if items else None
     said = last.value if isinstance(last, Scalar) and isinstance(last.value, Mapping) else None
     if said is not None and isinstance(said.get("collective"), str):
@@ -106,11 +109,9 @@ def _recorded(said: Mapping[str, Any], rank: int) -> DescribedCall:
     )  # fmt: skip
     if into is None or out is None:
         return found
-    if size is not None and kind in (_GROWS, _SHRINKS):
-        small, large = (into, out) if kind == _GROWS else (out, into)
-        if large != size * small:
-            note = f"recorded {into} bytes in and {out} out do not fit {size} ranks of {kind}"
-            return replace(found, note=note)
+    if not fits_group(kind, into, out, size):
+        note = f"recorded {into} bytes in and {out} out do not fit {size} ranks of {kind}"
+        return replace(found, note=note)
     found = replace(found, in_bytes=into, out_bytes=out, bytes_source="recorded")
     return _with_parts(found, said, rank)
 

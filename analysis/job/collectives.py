@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof2.analysis.hardware.kernel_names import elements_of
 from pyprof2.analysis.intervals import Nest
 from pyprof2.analysis.job.collective_calls import DescribedCall, describe, together, with_range
 from pyprof2.analysis.job.collective_rows import (
@@ -37,7 +38,7 @@ from pyprof2.recording import code_column, int_column
 from pyprof2.tables import COLLECTIVES, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.markers import Marker
@@ -181,10 +182,15 @@ class _CommOps:
             at = np.where(inside, lookup(self._parent, at, -1), at)
         return lookup(self.outer, at, -1)
 
-    def said(self, outer: int) -> tuple[DescribedCall, int]:
-        """Return the best description of an outermost op, and the position of the op it is of."""
+    def said(self, outer: int, elements: Sequence[str] = ()) -> tuple[DescribedCall, int]:
+        """Return the best description of an outermost op, and the position of the op it is of.
+
+        Args:
+            outer: its position.
+            elements: the element type that its kernel names.
+        """
         rows = self.described.get(outer, ())
-        found = [(self._said[int(self._signature[row])], row) for row in rows]
+        found = [(self._said[int(self._signature[row]), *elements], row) for row in rows]
         best = next((each for each in found if each[0].is_recorded), None)
         best = best or next((each for each in found if each[0].bytes_source), None)
         said, row = best or next(iter(found), (DescribedCall(), outer))
@@ -275,7 +281,7 @@ class _CalledRanges:
         has_kind = np.array([*(kind is not None for kind in kinds), False])[code]
         chosen = np.flatnonzero(has_kind & (signature >= 0))
         pairs = zip(signature[chosen].tolist(), code[chosen].tolist(), strict=True)
-        says = [replace(said[number], kind=kinds[name]) for number, name in pairs]
+        says = [replace(said[number,], kind=kinds[name]) for number, name in pairs]
         return cls(chosen, ranges.take(pa.array(chosen)), says)
 
     def around(self, thread: Int, time: Int) -> Int:
@@ -285,17 +291,18 @@ class _CalledRanges:
         return found
 
 
-class _Descriptions(dict[int, DescribedCall]):
-    """The description by each distinct signature, found when first asked for."""
+class _Descriptions(dict[tuple[Any, ...], DescribedCall]):
+    """The description by each distinct signature and element types, found when first asked for."""
 
     def __init__(self, signatures: pa.Table, rank: int) -> None:
         self._rank = rank
         columns = (signatures[name].to_pylist() for name in ("signature_id", "op", "inputs"))
         self._texts = {key: texts for key, *texts in zip(*columns, strict=True)}
 
-    def __missing__(self, key: int) -> DescribedCall:
-        op, inputs = self._texts[key]
-        found = self[key] = describe(op, inputs, self._rank)
+    def __missing__(self, key: tuple[Any, ...]) -> DescribedCall:
+        signature, *elements = key
+        op, inputs = self._texts[signature]
+        found = self[key] = describe(op, inputs, self._rank, elements)
         return found
 
 
@@ -306,13 +313,17 @@ def _members_of_kernels(
     calls = _coalesced(kernels, at, ops)
     at[list(calls)] = [rows[0] for rows in calls.values()]
     by_range = _ranges_around(kernels, ranges)
-    says = [ops.said(row) if row >= 0 else (DescribedCall(), -1) for row in at.tolist()]
+    shorts = kernels["kernel_short"].tolist()
+    elements = [elements_of(short or "") for short in shorts]
+    says = [
+        ops.said(row, own) if row >= 0 else (DescribedCall(), -1)
+        for row, own in zip(at.tolist(), elements, strict=True)
+    ]
     for row, said in ops.said_around(kernels, np.flatnonzero(at < 0)).items():
         says[row] = said, -1
     for row, several in calls.items():
         says[row] = together([ops.said(each)[0] for each in several]), says[row][1]
     names = ops.column("op", at)
-    shorts = kernels["kernel_short"].tolist()
     kinds = [
         said.kind or kind_of(name or "") or kind_of(around or "") or kind_of(short) or "other"
         for (said, _), name, around, short in zip(says, names, by_range, shorts, strict=True)

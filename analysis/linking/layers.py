@@ -30,21 +30,24 @@ _IN_FORWARD: Final = re.compile(r"FSDP::(?:pre|post)_forward \(")
 """Those of them that run inside of the call of the module."""
 
 
-def link_layers(modules: Ranges, layers: Ranges, ops: Ops, forward: Int) -> tuple[Int, list[str]]:
-    """Return the layer of each op as a code, -1 for none, and the layers.
+def link_layers(
+    modules: Ranges, layers: Ranges, ops: Ops, forward: Int, at: tuple[Int, Int]
+) -> tuple[Int, list[str]]:
+    """Return the layer at each (thread, time) as a code, -1 for none, and the layers.
 
     The innermost of the ranges whose text is the whole layer, else the texts of the module frames
-    around it, outermost first, joined by dots.
+    around, outermost first, joined by dots.
 
     Args:
         modules: the module frames.
         layers: the ranges whose text is the whole layer.
         ops: the nested ops.
         forward: of each op in backward its forward op, -1 for none.
+        at: the threads and times.
     """
     paths = ModulePaths(modules, ops, forward)
-    layer = paths.at(ops.thread, ops.start)
-    named = layers.nest().innermost(ops.thread, ops.start)
+    layer = paths.at(*at)
+    named = layers.nest().innermost(*at)
     if len(layers.name):
         named = np.where(named >= 0, len(paths.texts) + layers.name[named], -1)
     return np.where(named >= 0, named, layer), paths.texts + layers.names

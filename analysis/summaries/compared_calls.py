@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.axes import OWNED, in_words
+from pyprof2.analysis.axes import COARSE, in_words
 from pyprof2.columns import combinations, combine_keys, lookup, narrow, sum_at
 from pyprof2.recording import TextCodes
 from pyprof2.signatures import DTYPE_BITS
@@ -149,7 +149,7 @@ class CallSums:
     def _kinds_of(self, rows: Activities, table: int) -> Int:
         """Return a number for what is said of each row in words."""
         names = (*TEXTS, *self._by)
-        shared = [f"shared_{name}" for name in names if name in OWNED and f"shared_{name}" in rows]
+        shared = [f"shared_{name}" for name in names if name in COARSE and f"shared_{name}" in rows]
         is_placed = rows["op_id"] >= 0
         columns = [rows[name] for name in (*names, *shared)]
         keys = [rows["device"], is_placed.astype(np.int64), *(code for code, _ in columns)]

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.axes import OWNED
+from pyprof2.analysis.axes import COARSE
 from pyprof2.analysis.summaries.compare import Side, compare_sides
 from pyprof2.analysis.summaries.compared_calls import NEEDED, CallSums
 from pyprof2.analysis.time.recordings import device_windows, recordings
@@ -45,7 +45,7 @@ Chosen: TypeAlias = "tuple[int, int] | None"
 def activity_columns(names: Sequence[str], by: Sequence[str]) -> list[str]:
     """Return which of a table's columns are needed: of `kernels` and `copies`."""
     wanted = {*NEEDED, *by}
-    wanted |= {f"shared_{name}" for name in wanted & {*OWNED}}
+    wanted |= {f"shared_{name}" for name in wanted & {*COARSE}}
     return [name for name in names if name in wanted]
 
 

@@ -35,7 +35,7 @@ FOLDED: Final = ("layer", "op", "signature", "kernel", "source", "range")
 OTHER_STEPS: Final = "(others)"
 SMALL: Final = "(small groups)"
 
-_PLAIN: Final = ("count", "time_ns", "kernel_count", "known_kernel_count")
+_PLAIN: Final = ("count", "time_ns", "kernel_count", "known_kernel_count", "sized_kernel_count")
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Cube:
     Attributes:
         keys: `KEYS` of each row; a step is a number, null, or `OTHER_STEPS`.
         sums: of each row `count`, `time_ns`, `min_ns`, `max_ns`; `flops` and `bytes`, null where
-            none is known; `kernel_count`, how many are no copies, and `known_kernel_count`, of how
-            many of these FLOPs are known; and for each rate what is `…_above` and `…_below` its
-            line.
+            none is known; `kernel_count`, how many are no copies, and `known_kernel_count` and
+            `sized_kernel_count`, of how many of these FLOPs and bytes are known; and
+            for each rate what is `…_above` and `…_below` its line.
         calls: sets of rows.
         op_calls: how many op calls have kernels in just the rows of each set.
         helpers: for each row and set of rows: `row`, of helper kernels; and what it adds to the

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from pyprof2.analysis.axes import NONE, OWNED, VALUES, check_names, shared_text, split_owners
+from pyprof2.analysis.axes import (
+    NONE,
+    OWNED,
+    VALUES,
+    check_names,
+    is_of_launch,
+    launch_text,
+    shared_text,
+    split_owners,
+)
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     COPY_CATEGORIES,
@@ -43,6 +52,7 @@ from pyprof2.columns import (
 )
 from pyprof2.errors import TableError, refuse
 from pyprof2.recording import TextCodes, code_column, int_column
+from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -67,9 +77,13 @@ RATES: Final = {
 """The sums above and below the line of each rate; `least_ys` is a part of `least_fs`."""
 OVER_TIME: Final = ("tflops", "gbps", "roofline_pct")
 """The rates over time, for which a helper kernel counts only beside its work."""
-OF_FLOPS: Final = ("flops", "tflops", "intensity")
-"""Null where no kernel has known FLOPs: copies beside them do none, which says nothing of the
-kernels."""
+KNOWN_BY: Final = {
+    "flops": ("known_kernel_count",), "tflops": ("known_kernel_count",),
+    "gbps": ("sized_kernel_count",),
+    "intensity": ("known_kernel_count", "sized_kernel_count"),
+}  # fmt: skip
+"""The columns that are null where these counts of kernels are 0: what is known of copies beside
+them says nothing of the kernels."""
 
 
 class Key(NamedTuple):
@@ -176,7 +190,10 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
         if wanted is not None:
             if name in VALUES:
                 check_names(name, wanted)
-            keep &= key(name).where(frozenset(wanted).__contains__, null=NONE in wanted)
+            # The direction of a graph's launch is not known to be that of its kernels.
+            coarse = map(launch_text, DIRECTIONS) if NONE in wanted else ()
+            own = frozenset((*wanted, *coarse))
+            keep &= key(name).where(own.__contains__, null=NONE in wanted)
     if not copies:
         keep &= key("category").where(lambda text: text not in COPY_CATEGORIES, null=True)
     return keep
@@ -313,10 +330,10 @@ class Sums:
 
     Attributes:
         keys: columns, `tensor_core_missed` and `roofline_flag` among them.
-        columns: the sums by name, see table `sums`. `kernel_count` and `known_kernel_count` are
-            `count` and `known_flops_count` without copies. For each of `MEANS` that is asked for
-            there are sums weighted with the time, `NAME_whole` and its 10⁻⁹ `NAME_rest`, and
-            `NAME_ns`.
+        columns: the sums by name, see table `sums`. `kernel_count`, `known_kernel_count` and
+            `sized_kernel_count` are `count`, `known_flops_count` and `bytes_count` without copies.
+            For each of `MEANS` that is asked for there are sums weighted with the time,
+            `NAME_whole` and its 10⁻⁹ `NAME_rest`, and `NAME_ns`.
         calls: sets of rows that op calls have kernels in.
         op_calls: how many op calls have some in just the rows of each set.
         helps: the set of the work that the helper kernels of each row belong to; -1: no helpers.
@@ -464,7 +481,8 @@ class Sums:
         if axis == "step":
             known = self.columns["step_ns"][self.chosen]
         else:
-            known = time[self.keys[AXES[axis]].codes[self.chosen] >= 0]
+            own = self._chosen_key(AXES[axis])
+            known = time[own.where(lambda each: not is_of_launch(str(each)))]
         return int(known.sum()) / (int(time.sum()) or 1)
 
     def has_several(self, axis: str, line: str) -> bool:
@@ -501,7 +519,10 @@ class Sums:
         least, most = np.full(count, _FAR), np.full(count, -_FAR)
         np.minimum.at(least, own, self.columns["min_ns"][self.chosen])
         np.maximum.at(most, own, self.columns["max_ns"][self.chosen])
-        unknown = (sums["kernel_count"] > 0) & (sums["known_kernel_count"] == 0)
+        unknown = {
+            name: (sums["kernel_count"] > 0) & np.any([sums[each] == 0 for each in by], axis=0)
+            for name, by in KNOWN_BY.items()
+        }
         rates = self._rates(sums, own, count)
         # How many op calls have kernels in each group.
         group = np.full(len(self.helps), -1)
@@ -518,11 +539,11 @@ class Sums:
             "mean_ns": _over(time, number),
             "min_ns": pa.array(least, mask=number == 0),
             "max_ns": pa.array(most, mask=number == 0),
-            "flops": whole_numbers(sums["flops"], (sums["flops_count"] > 0) & ~unknown),
+            "flops": whole_numbers(sums["flops"], (sums["flops_count"] > 0) & ~unknown["flops"]),
             "bytes": whole_numbers(sums["bytes"], sums["bytes_count"] > 0),
         }
         for name, rate in rates.items():
-            null = np.isnan(rate) | (unknown if name in OF_FLOPS else False)
+            null = np.isnan(rate) | unknown.get(name, False)
             found[name] = pa.array(rate * RATE_SCALES[name], mask=null)
         return {column.name: found[column.name] for column in SUMMARY_COLUMNS}
 

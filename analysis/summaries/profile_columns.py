@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.axes import (
+    COARSE,
     NONE,
     OWNED,
     SEPARATOR,
     check_known_once,
+    in_shared_text,
+    is_of_launch,
     shared_text,
     split_owners,
 )
@@ -257,7 +260,7 @@ def columns_of(selection: Mapping[str, Any]) -> set[str]:
 def row_columns_of(selection: Mapping[str, Any]) -> set[str]:
     """Return the columns of rows one by one that `select` reads with these arguments."""
     names = columns_of(selection)
-    return names | {f"shared_{name}" for name in names & {*OWNED}}
+    return names | {f"shared_{name}" for name in names & {*COARSE}}
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
@@ -314,6 +317,8 @@ def key_name(column: str, depth: int | None, fold_numbers: bool, name: str) -> s
         return shared_text(list(keys))
     if column not in PATHS or name == NONE:
         return name
+    if is_of_launch(name):
+        return in_shared_text(name, lambda own: key_name(column, depth, fold_numbers, own))
     separator = PATHS[column]
     cut = separator.join(name.split(separator)[:depth])
     return _NUMBERS[column].sub("N", cut) if fold_numbers else cut

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.axes import OWNED
+from pyprof2.analysis.axes import COARSE
 from pyprof2.analysis.chunked import frame_of_parts
 from pyprof2.analysis.hardware.missed_tensor_cores import missed_reasons
 from pyprof2.analysis.hardware.roofs import floats
@@ -43,7 +43,7 @@ _OF_ACTIVITIES: Final = {
     "call_id": ("call_id",),
     "stack": ("stack_id",),
     "other_sequence_nrs": ("op_id", "sequence_nr"),
-    **{f"shared_{name}": (f"shared_{name}",) for name in OWNED},
+    **{f"shared_{name}": (f"shared_{name}",) for name in COARSE},
 }  # fmt: skip
 """The columns beside those of the profile, and what each is made of."""
 _OF_OPS: Final = (

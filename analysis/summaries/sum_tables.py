@@ -38,7 +38,7 @@ AXIS_KEYS: Final = {
 }  # fmt: skip
 """The keys of what is stored along other axes, by what `axis_sums` calls them."""
 EXTREMES: Final = ("min_ns", "max_ns")
-_OF_KERNELS: Final = ("kernel_count", "known_kernel_count")
+_OF_KERNELS: Final = ("kernel_count", "known_kernel_count", "sized_kernel_count")
 _STORED_SUMS: Final = tuple(
     name for name in SUMS.names if name not in ("rank", *STORED_KEYS, "helped_rows", *EXTREMES)
 )
@@ -104,6 +104,7 @@ def sums_stored(sums: pa.Table, calls: pa.Table, axis: str | None = None) -> Sum
         columns |= {
             "kernel_count": columns["count"] * kernel,
             "known_kernel_count": columns["known_flops_count"] * kernel,
+            "sized_kernel_count": columns["bytes_count"] * kernel,
         }
     else:
         columns |= {name: sums[name].to_numpy() for name in _OF_KERNELS}

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof2.analysis.axes import OWNED
+from pyprof2.analysis.axes import COARSE
 from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
 from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
@@ -182,12 +182,12 @@ def _several_sums(
 
 
 def _with_sets(read: Read) -> Read:
-    """Give rows that have several ops, layers or lines these as one text, see `join_owners`."""
+    """Give rows the text of `shared_…` where they have no op, layer, line or direction."""
 
     def found(
         columns: Sequence[str], keep: Callable[[pa.Table], Bool] | None = None
     ) -> Iterator[pa.Table]:
-        of = {name: f"shared_{name}" for name in OWNED if name in columns}
+        of = {name: f"shared_{name}" for name in COARSE if name in columns}
         for part in read([*columns, *of.values()], keep):
             rows = part
             for name, shared in of.items():
@@ -476,6 +476,7 @@ def _values(rows: pa.Table, ops: _OpTimes | None) -> dict[str, Int]:
         "costed_ns": time * has_text(rows, "cost_status", COSTED),
         "kernel_count": kernel,
         "known_kernel_count": kernel & has_flops,
+        "sized_kernel_count": kernel & known_bytes,
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from pyprof2.analysis.axes import NONE, OWNED, in_words, owners_in_words
+from pyprof2.analysis.axes import COARSE, NONE, in_words, owners_in_words
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     MEANS,
@@ -193,7 +193,7 @@ class Profile:
                 return chosen["dur_ns"] / 1000
             if name == "share_pct":
                 return chosen["dur_ns"] / (chosen["dur_ns"].sum() or float("nan")) * 100
-            return owners_in_words(chosen, name)
+            return owners_in_words(chosen, name, coarse=query.target.is_text)
 
         order = _order(query.sort, column, chosen.index)
         frame = pd.DataFrame(
@@ -257,7 +257,7 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
 
 def _first_stored(run: Run, query: Query) -> Listed | None:
     """Return these rows as they are stored; None where their ids are further back."""
-    sets = {f"shared_{name}": name for name in OWNED if name in query.kernel_columns}
+    sets = {f"shared_{name}": name for name in COARSE if name in query.kernel_columns}
     wanted = {"kernel_id", "dur_ns", "roofline_flag", *query.kernel_columns, *sets}
     columns = [name for name in KERNELS.names if name in wanted.difference(_MADE)]
     found: Listed = {name: Listing([], is_text=_is_text(name)) for name in columns}

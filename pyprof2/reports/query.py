@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyprof2.analysis.axes import OWNED
+from pyprof2.analysis.axes import COARSE, OWNED
 from pyprof2.analysis.summaries.profile_columns import (
     AXES,
     KERNEL_NAME,
@@ -112,7 +112,7 @@ class Query:
             for name in names
         )
         found = {"kernel_id", "dur_ns"}.union(flags, row_columns_of(self.selection), *reads)
-        return found | {f"shared_{name}" for name in OWNED if name in names}
+        return found | {f"shared_{name}" for name in COARSE if name in names}
 
     @property
     def asked(self) -> list[str]:

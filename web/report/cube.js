@@ -10,6 +10,7 @@ export const SEPARATORS = { layer: ".", range: " / " };
 export const keyOf = (value) => (value === null ? NONE : value);
 
 const SHARED = "(shared: ";
+const LAUNCHED = "(graph launched in ";
 
 /** The ops, layers or lines that a value names: of a kernel of compiled code there may be several. */
 export function ownersOf(value) {
@@ -53,6 +54,8 @@ function cutPath(name, depth) {
   const separator = SEPARATORS[name];
   if (!separator || !depth) return (text) => text;
   return (text) => {
+    // A replayed kernel that nothing explains has the key of its graph's launch.
+    if (text.startsWith(LAUNCHED)) return `${LAUNCHED}${cutPath(name, depth)(text.slice(LAUNCHED.length, -1))})`;
     const cut = new Set(ownersOf(text).map((owner) => owner.split(separator).slice(0, depth).join(separator)));
     return cut.size === 1 ? [...cut][0] : `${SHARED}${[...cut].join(", ")})`;
   };

@@ -30,11 +30,11 @@ const BY_KIND = {
   calls: opCalls,
 };
 
-/** Whether a column is known of a group: `known` of its rows are, where `among` are that could be. */
+/** Whether a column is known of a group: all counts in `known` are above 0, where `among` is. */
 function knownGroups(task, { known, among }) {
   if (!known) return () => true;
-  const [found, could] = [known, among].map((name) => added(task, name));
-  return (group) => !could[group] || found[group] > 0;
+  const [could, ...found] = [among, ...known].map((name) => added(task, name));
+  return (group) => !could[group] || found.every((counts) => counts[group] > 0);
 }
 
 function added({ cube, groupOf, count }, name) {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2.analysis.axes import OWNED, in_shared_text, in_words
+from pyprof2.analysis.axes import COARSE, in_shared_text, in_words
 from pyprof2.analysis.hardware.kernel_names import short_name
 from pyprof2.analysis.summaries.cube import OTHER_STEPS
-from pyprof2.analysis.summaries.profile import OF_FLOPS
+from pyprof2.analysis.summaries.profile import KNOWN_BY
 from pyprof2.analysis.summaries.profile_columns import RATE_SCALES, SUMMARY_COLUMNS
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.values import column, numbers, table
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyprof2.api.run import Run
 
 _PLAIN: Final = ("rank", "step")
-_KNOWN: Final = {"known": "known_kernel_count", "among": "kernel_count"}
 
 
 def tables_of(run: Run, found: Cube) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def tables_of(run: Run, found: Cube) -> dict[str, Any]:
         "source": lambda line: in_shared_text(line, lambda e: shown_line(e, run.source_roots)),
     }
     texts = found.keys.drop(columns=list(_PLAIN))
-    for name in OWNED:
+    for name in COARSE:
         texts[name] = texts[name].map(in_words, na_action="ignore")
     keys = table(texts, shown)["columns"]
     plain = {name: numbers(found.keys[name]) for name in _PLAIN}
@@ -59,10 +58,14 @@ def columns_of() -> list[dict[str, Any]]:
             "name": each.name,
             "unit": each.unit,
             "help": each.meaning,
-            "of": _formula(each.name) | (_KNOWN if each.name in OF_FLOPS else {}),
+            "of": _formula(each.name) | _known_by(each.name),
         }
         for each in SUMMARY_COLUMNS
     ]
+
+
+def _known_by(name: str) -> dict[str, Any]:
+    return {"known": list(KNOWN_BY[name]), "among": "kernel_count"} if name in KNOWN_BY else {}
 
 
 def _formula(name: str) -> dict[str, Any]:

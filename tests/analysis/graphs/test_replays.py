@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyprof2.api.run import Run, load
+from pyprof2.cli import main
 from pyprof2.pipeline.parsing import parse
 from pyprof2.reports.skyline.entries import Entries
 from tests.kineto_events import (
@@ -713,3 +714,72 @@ def test_without_names_a_kernel_that_like_calls_run_is_known(tmp_path: Path) -> 
     )  # fmt: skip
 
     assert found(run, "op") == [name for name, _ in net]
+
+
+def shown(run: Run, axis: str) -> dict[str, int]:
+    """Return the count of each key along an axis."""
+    sums = run.profile(by=axis)
+    return dict(zip(sums[axis].tolist(), sums["count"].tolist(), strict=True))
+
+
+def test_replays_that_nothing_explains_have_the_owner_of_their_launch_as_a_coarser_one(
+    tmp_path: Path,
+) -> None:
+    run = load_events(
+        tmp_path, frame("nn.Module: Net_0", 0, 1000), frame("nn.Module: Block_0", 1, 90),
+        op("aten::relu", 10, 5), launched(11, 1, at=12, dur=2, name="relu_kernel"),
+        op("CompiledFunction", 20, 30), replay(30, 2, ["a", "b"]),
+        # Outside of any op, in the layer alone, and on another thread with nothing around it.
+        replay(60, 3, ["c"]), launch(80, 4, name=REPLAY, tid=7), kernel(90, 1, 4, name="d"),
+    )  # fmt: skip
+    assert found(run, "op", "link") == [
+        ("aten::relu", "correlation"), *[(None, "graph")] * 4
+    ]  # fmt: skip
+    assert shown(run, "op") == {
+        "(graph launched in CompiledFunction)": 2, "(none)": 2, "aten::relu": 1
+    }  # fmt: skip
+    layer = "(graph launched in Net_0.Block_0)"
+    assert shown(run, "layer") == {"Net_0.Block_0": 1, layer: 3, "(none)": 1}
+    assert shown(run, "direction") == {
+        "forward": 1, "(graph launched in forward)": 2, "(none)": 2
+    }  # fmt: skip
+    cut = run.profile(by="layer", depth=1)
+    assert sorted(cut["layer"]) == ["(graph launched in Net_0)", "(none)", "Net_0"]
+    # What is known exactly does not grow.
+    assert run.summary["linked_count"] == 1
+    chosen = {
+        name: len(run.profile(direction=[name])) for name in ("forward", "backward", "(none)")
+    }
+    assert chosen == {"forward": 1, "backward": 0, "(none)": 4}
+
+
+def test_a_replay_in_backward_is_of_the_node_that_launched_it(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path,
+        frame("nn.Module: Net_0", 0, 50), op("CompiledFunction", 5, 10, seq=3, fwd=0),
+        op("CompiledFunctionBackward", 100, 30, seq=3, fwd=1, tid=ENGINE),
+        launch(110, 2, name="cudaGraphLaunch", tid=ENGINE), kernel(120, 5, 2, name="a"),
+    )  # fmt: skip
+    assert shown(run, "op") == {"(graph launched in CompiledFunctionBackward)": 1}
+    assert shown(run, "direction") == {"(graph launched in backward)": 1}
+    assert shown(run, "layer") == {"(graph launched in Net_0)": 1}
+
+
+def test_a_captured_replay_has_no_coarser_owner(tmp_path: Path) -> None:
+    run = load_events(
+        tmp_path, capture(0, NET, layer="Net_0"), op("CompiledFunction", 95, 30),
+        replay(100, 1, names(NET)),
+    )  # fmt: skip
+    assert shown(run, "op") == {"aten::mm": 1, "aten::relu": 1, "aten::sum": 1}
+    assert shown(run, "direction") == {"forward": 3}
+
+
+def test_a_table_of_kernels_shows_the_coarser_owner_and_a_file_of_them_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace(
+        tmp_path / "a.json", op("CompiledFunction", 20, 30), replay(30, 2, ["a"])
+    )  # fmt: skip
+    for form, is_shown in (("table", True), ("csv", False), ("json", False)):
+        main(["prof", str(path), "--by", "kernel", "--format", form, "-c", "kernel_id,op,link"])
+        assert ("(graph launched in CompiledFunction)" in capsys.readouterr().out) == is_shown

@@ -14,7 +14,7 @@ from pyprof2.analysis.job.collective_calls import describe
 from pyprof2.analysis.job.collective_rows import kind_of, transport_of
 from pyprof2.analysis.job.members import with_group_keys
 from pyprof2.api.run import load
-from tests.kineto_events import complete, kernel, launch, load_events, op, step
+from tests.kineto_events import complete, kernel, launch, load_events, op, rows, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -352,3 +352,73 @@ def test_real_ranges_tell_the_bytes_of_their_kernels(
 
     # Where the op itself says what goes in, it is as much.
     assert found["in_bytes"].tolist() == [moved for _, moved in sorted(wanted)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_name", "size"),
+    [
+        ("c10d::allreduce_", "ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevComm*)", 2),
+        ("c10d::allreduce_", "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", 4),
+        ("c10d::allreduce_", "ncclKernel_AllReduce_TREE_LL_Sum___nv_bfloat16(ncclWorkElem)", 2),
+        ("c10d::reduce_", "ncclDevKernel_Reduce_Sum_f64_RING_LL(ncclDevComm*)", 8),
+    ],
+)
+def test_a_list_without_a_type_has_that_of_the_kernel_in_all_tables(
+    tmp_path: Path, name: str, kernel_name: str, size: int
+) -> None:
+    """1,000 elements are read and as many written."""
+    run = load_events(
+        tmp_path, op(name, 10, 50, dims=[[[1000]], []], types=["TensorList", ""]),
+        launch(20, 1), kernel(100, 20, 1, name=kernel_name),
+    )  # fmt: skip
+    (row,) = run.collectives.to_dict("records")
+    assert (row["in_bytes"], row["out_bytes"]) == (1000 * size, 1000 * size)
+    assert rows(run.table("kernels"), "bytes", "cost_status") == [(2 * 1000 * size, "ok")]
+
+
+@pytest.mark.parametrize(
+    "kernel_name",
+    ["ncclDevKernel_AllGather_RING_LL(ncclDevComm*)",
+     "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclWorkElem)"],
+)  # fmt: skip
+def test_a_kernel_that_only_moves_bytes_does_not_say_a_type(
+    tmp_path: Path, kernel_name: str
+) -> None:
+    run = load_events(
+        tmp_path, op("c10d::broadcast_", 10, 50, dims=[[[1000]], []], types=["TensorList", ""]),
+        launch(20, 1), kernel(100, 20, 1, name=kernel_name),
+    )  # fmt: skip
+    assert run.collectives["in_bytes"].isna().all()
+    assert rows(run.table("kernels"), "cost_status") == ["assumed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "dims", "counts", "wanted"),
+    [
+        # The kernel's name says f32, the recorder knows better.
+        ("c10d::allreduce_", "allreduce", [[[1000]], []], (1000, 1000), (2000, 2000)),
+        # The list of lists of results has no shapes in the recording.
+        ("c10d::allgather_", "allgather", [[], [[1000]]], (1000, 4000), (2000, 8000)),
+        ("c10d::reduce_scatter_", "reduce_scatter", [[[250]], []], (1000, 250), (2000, 500)),
+    ],
+)
+def test_the_recorders_description_is_the_size_in_all_tables(
+    tmp_path: Path, name: str, collective: str, dims: list[Any], counts: tuple[int, int],
+    wanted: tuple[int, int],
+) -> None:  # fmt: skip
+    events = called(10, 1, comms(collective, *counts) | {"dtype": "Half"}, name=name)
+    events[0]["args"] |= {"Input Dims": dims, "Input type": ["TensorList", "TensorList"]}
+    run = load_events(tmp_path, *events)
+    (row,) = run.collectives.to_dict("records")
+    assert (row["in_bytes"], row["out_bytes"]) == wanted
+    assert rows(run.table("kernels"), "bytes", "cost_status") == [(sum(wanted), "ok")]
+
+
+def test_a_description_that_contradicts_its_group_is_used_nowhere(tmp_path: Path) -> None:
+    events = called(
+        10, 1, comms("_allgather_base", 400, 400) | {"dtype": "Half"}, name="c10d::_allgather_base_"
+    )  # fmt: skip
+    events[0]["args"] |= {"Input Dims": [[400], [100]], "Input type": ["c10::Half"] * 2}
+    run = load_events(tmp_path, *events)
+    assert run.collectives["in_bytes"].isna().all()
+    assert rows(run.table("kernels"), "bytes") == [2 * 500]

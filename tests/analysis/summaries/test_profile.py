@@ -72,6 +72,21 @@ def test_copies_do_not_tell_that_kernels_of_unknown_work_did_none() -> None:
     assert found.loc[["mm", "both", "copy_"], "bytes"].tolist() == [8, 10, 8]
 
 
+@pytest.mark.parametrize("category", ["memset", "memcpy"])
+def test_copies_do_not_tell_the_bytes_of_kernels_that_nobody_knows(category: str) -> None:
+    """FLOPs are known and bytes are not: no quotient is of the copies beside them alone."""
+    copy = {"dur_ns": 10, "flops": 0, "bytes": 4096, "category": category, "cost_status": "ok"}
+    product = {"dur_ns": 1000, "flops": 2_000_000, "category": "matmul", "cost_status": "assumed"}
+    found = total_of(profile_rows(product, copy))
+    assert [found[name] for name in ("flops", "gbps", "intensity")] == [2_000_000, None, None]
+    # With a kernel whose bytes are known, they are quotients of what is known.
+    more = {"dur_ns": 100, "flops": 100, "bytes": 50, "category": "elementwise"}
+    known = total_of(profile_rows(product, copy, more | {"cost_status": "ok"}))
+    assert (known["bytes"], known["intensity"]) == (4146, 100 / 4146)
+    alone = total_of(profile_rows(copy))
+    assert (alone["gbps"], alone["intensity"]) == (409.6, 0)
+
+
 def test_intensity_needs_both_counts_of_a_row() -> None:
     rows = profile_rows({"flops": 100, "bytes": 50}, {"flops": 900}, {"bytes": 7})
 

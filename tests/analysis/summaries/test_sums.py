@@ -172,6 +172,9 @@ def one_group(rows: Sequence[Mapping[Any, Any]], whole: int) -> dict[str, Any]:
     """Return the columns of sums of rows of one key."""
     kernels = [row for row in rows if row["category"] not in ("memcpy", "memset")]
     has_flops = not kernels or any(row["flops"] is not None for row in kernels)
+    sized = not kernels or any(
+        row["bytes"] is not None and row["cost_status"] != "in_parent" for row in kernels
+    )
     works = {row["of"] for row in rows if row["works"]}
     beside = [row for row in rows if row["of"] in works]
     used = [
@@ -199,8 +202,8 @@ def one_group(rows: Sequence[Mapping[Any, Any]], whole: int) -> dict[str, Any]:
         "min_ns": min(r["dur_ns"] for r in rows), "max_ns": max(r["dur_ns"] for r in rows),
         "flops": total(counts("flops")), "bytes": total(counts("bytes")),
         "tflops": over_time(counts("flops", beside), beside) / 1000,
-        "gbps": over_time(counts("bytes", beside), beside),
-        "intensity": ratio(counts("flops"), counts("bytes")),
+        "gbps": over_time(counts("bytes", beside), beside) if sized else None,
+        "intensity": ratio(counts("flops"), counts("bytes")) if sized else None,
         "roofline_pct": 100 * over_time([row["least_ns"] for row in beside], beside),
         "tensor_core_pct": 100 * ratio([time_of(yes)], [time_of(judged)]),
         "costed_pct": 100 * ratio([time_of(costed)], [time]),

@@ -101,7 +101,8 @@ def _value(
     column: Row, cube: list[Row], group: Group, helpers: list[Row], calls: int, whole: int
 ) -> Any:
     of, rows = column["of"], [cube[at] for at in group]
-    if "known" in of and _sum(rows, of["among"]) and not _sum(rows, of["known"]):
+    counts = (_sum(rows, name) for name in of.get("known", ()))
+    if "known" in of and _sum(rows, of["among"]) and not all(counts):
         return None
     return _made(of, rows + helpers, calls, whole)
 
