@@ -143,6 +143,7 @@ class OfTables:
     device: Path | str | None = None
     source_root: str | None = None
     first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
+    label: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Read the manifest, which refuses what is no store.
@@ -151,6 +152,7 @@ class OfTables:
             UsageError: `device` is neither a name that is known nor a file.
         """
         self.manifest = read_manifest(self.path)
+        self.label = self.label or str(self.path)
         if self.device is not None:
             from pyprof2.analysis.hardware.verdict import named_device
 
