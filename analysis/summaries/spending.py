@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2.analysis.time.step_times import median_interval, timed_steps
+from pyprof2.analysis.time.step_times import median_interval, slow_starts, timed_steps
 from pyprof2.result_tables import SPENDING
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def spending(steps: pd.DataFrame, energy: pd.DataFrame, rates: Rates) -> pd.Data
         rates: what is given.
     """
     times: dict[int, list[int]] = {}
-    for window in timed_steps(steps):
+    windows = timed_steps(steps)
+    slow = slow_starts(windows)
+    for window in (each for each in windows if each not in slow):
         times.setdefault(window.rank, []).append(window.dur_ns)
     rows = [*_times(times), *_energies(energy, rates)]
     if rates.price is not None and times:

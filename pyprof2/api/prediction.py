@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.prediction.links import Link
     from pyprof2.analysis.prediction.model import Predicted, Work
     from pyprof2.analysis.prediction.parameters import Parameters
+    from pyprof2.analysis.summaries.spent import Spent
     from pyprof2.api.job import JobOfRanks
     from pyprof2.store.rank_tables import RankTables
 
@@ -93,6 +94,10 @@ class RecordedRun(Protocol):
     @property
     def label(self) -> str:
         """What messages call it."""
+
+    @property
+    def spent(self) -> Spent:
+        """Where the time of the devices went."""
 
     @property
     def manifest(self) -> Mapping[str, Any]:

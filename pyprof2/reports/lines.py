@@ -262,7 +262,7 @@ def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
     yield f"{numbered}; {format_time(profile.total_ns)} in all"
     for rank, number in profile.apart:
         place = f"rank {rank}: " if len(profile.ranks) > 1 else ""
-        yield f"{place}step {number}, the first one, is an outlier and left out; --step {number}"
+        yield f"{place}step {number}, the first one, is slow and left out; --step {number}"
 
 
 def _rest(
