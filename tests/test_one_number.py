@@ -10,8 +10,8 @@ import pytest
 from pyprof2.cli import main
 from pyprof2.lsp.costs import costs_of
 from pyprof2.lsp.shown import recording
-from pyprof2.reports.page.document import steps_apart, steps_of
 from pyprof2.reports.heading import heading, sentence
+from pyprof2.reports.page.document import steps_apart, steps_of
 from pyprof2.reports.page.overview import heading_of, quality_of
 from pyprof2.reports.page.steps import whole_of
 from tests.kineto_events import Event, copy, launch, launched, load_events, node, op, step, trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.axes import in_words
@@ -105,7 +106,7 @@ def _busy(run: Run) -> str:
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:
     """Return the shares of the time by how much is known of the work."""
-    ledger = summary["ledger"]
+    ledger = Counter(summary["ledger"])
     costed, total = costed_time(summary)
     times = {words: ledger[name] for name, words in _BINS.items()}
     if summary["no_gpu"]:
@@ -123,7 +124,7 @@ def _ledger(summary: Mapping[str, Any]) -> list[str]:
 
 def costed_time(summary: Mapping[str, Any]) -> tuple[int, int]:
     """Return the time of work whose counts are known, as in column `costed_pct`, and of all."""
-    ledger = summary["ledger"]
+    ledger = Counter(summary["ledger"])
     whole = summary["op_time_ns"] if summary["no_gpu"] else sum(ledger.values())
     return ledger["ok"] + ledger["assumed"] + ledger["copy"], whole
 
@@ -394,8 +395,7 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
         "a few steps without CUDA graphs": summary["graph_count"],
         advice.other_threads: summary["other_threads_count"],
     }
-    known = summary["linked_count"] + summary["fused_count"]
-    rest = kernels - known - sum(reasons.values())
+    rest = kernels - summary["linked_count"] - sum(reasons.values())
     reasons[advice.outside] = rest
     return max(reasons, key=reasons.__getitem__)
 

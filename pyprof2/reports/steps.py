@@ -51,7 +51,7 @@ def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
     if not windows:
         return
     usual = [window for window in windows if window not in run.slow_starts]
-    yield from _times(usual)
+    yield from _times(windows)
     yield from energy_lines(run, ranks)
     of_mean, rows = {window[:3] for window in usual}, run.table("steps").to_pylist()
     yield from _devices(
