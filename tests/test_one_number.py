@@ -193,3 +193,23 @@ def test_costed_means_one_thing(tmp_path: Path) -> None:
     assert column == pytest.approx(100 * 170 / 200)
     assert "costed 85.0 % (" in " ".join(heading(run, 1000))
     assert quality_of(run)["counted_pct"] == column
+
+
+@pytest.mark.parametrize(
+    ("known", "is_marked"), [(1, True), (99, True), (100, False), (300, False)]
+)
+def test_numbers_of_a_small_part_of_a_row_are_marked(
+    known: int, *, is_marked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """100 us of the row are of calls without shapes."""
+    mm = op("aten::mm", 0, 9, id=1, dims=[[64, 64], [64, 64]], types=["float", "float"])
+    events = [mm, *launched(2, 1, at=10, dur=known, id=1), op("aten::mm", 20, 9, id=2),
+              *launched(22, 2, at=400, dur=100, id=2)]  # fmt: skip
+    run = load_events(tmp_path, *events)
+    table = said(["prof", str(run.path), "--by", "op", "-w", "300"], capsys)
+
+    note = "* of the costed part alone: less than half of the row's time"
+    assert (note in table) == is_marked
+    assert bool(re.search(r" \*\d", table)) == is_marked
+    bare = said(["prof", str(run.path), "--by", "op", "-c", "op,time_ns"], capsys)
+    assert "*" not in bare
