@@ -57,7 +57,7 @@ SUMMARY: Final = Table(
         _count("graph_count", "Kernels of replayed graphs that nothing explains."),
         _count(
             "fused_count",
-            "Kernels of compiled code without an op of their own: several, or an unknown one.",
+            "Kernels of compiled code that do the work of several ops.",
         ),
         _count("graph_id_count", "Kernels of replayed graphs, found by the ids of nodes."),
         _time("graph_id_ns", "Their time."),

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pyprof2.api.run import Run, load
+from pyprof2.cli import main
+from pyprof2.lsp.costs import costs_of
+from pyprof2.lsp.shown import milliseconds, recording
 from pyprof2.problems import STEPS_EMPTY, WORK_OVERRUNS, look_up
-from pyprof2.reports.heading import figures, sentence
+from pyprof2.reports.heading import sentence
+from pyprof2.reports.page.overview import heading_of
+from pyprof2.reports.page.steps import parts_of, steps_apart, steps_of
+from pyprof2.reports.page.values import zeros
 from pyprof2.reports.profile import step_notes
 from tests.kineto_events import launched, load_events, op, rows, step
+from tests.reports.page.reader import rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,16 +88,35 @@ def idle_steps(run: Run) -> set[tuple[int, int]]:
     return steps
 
 
-def means(run: Run) -> set[str]:
+def means(run: Run, folder: Path) -> set[str]:
     """The mean time of a step, as each screen says it."""
-    said = [next(iter(figures(run))).value or "", sentence(run), *step_notes(run)]
+    assert main(["lines", str(run.path), "-o", str(folder / "lines.txt"), "--force"]) == 0
+    lines = " ".join((folder / "lines.txt").read_text().split())
+    tiles = heading_of(run, None)["figures"]
+    said = [tiles[0]["value"] or "", sentence(run), *step_notes(run), lines]
     pattern = re.compile(
         r"^([\d.,]+ (?:us|ms|s))(?= per step|$)|(?<=a step takes )[\d.,]+ (?:us|ms|s)"
+        r"|(?<= of )[\d.,]+ (?:us|ms|s)(?=(?: each)?; [\d.,]+ (?:us|ms|s) in all)"
     )
     return {match[0] for text in said if (match := pattern.search(text))}
 
 
-def test_what_no_recording_can_be(real_trace: Path) -> None:
+def bar_ns(run: Run) -> float:
+    """The mean time of a step as the bar of the page has it: of its parts."""
+    zero = zeros(run)
+    apart = steps_apart(run)
+    steps = rows_of(steps_of(run, zero, apart))
+    left_out = {(row["rank"], row["start_ns"]) for row in steps if row["left_out"]}
+    parts = [
+        row
+        for row in rows_of(parts_of(run, zero, apart))
+        if (row["rank"], row["start_ns"]) not in left_out
+    ]
+    windows = {(row["rank"], row["device"], row["step"], row["start_ns"]) for row in parts}
+    return sum(row["time_ns"] for row in parts) / len(windows)
+
+
+def test_what_no_recording_can_be(real_trace: Path, tmp_path: Path) -> None:
     run = load(real_trace)
     findings = set(run.check()["finding"])
 
@@ -99,7 +125,10 @@ def test_what_no_recording_can_be(real_trace: Path) -> None:
     assert foreign_links(run) == []
     assert not idle_steps(run) or look_up(STEPS_EMPTY).text in findings
     if run.summary["steps"]:
-        assert len(means(run)) == 1
+        assert len(means(run, tmp_path)) == 1
+        assert run.mean_step_ns is not None
+        assert f"step {milliseconds(run.mean_step_ns, 1)}" in recording(costs_of(run.path), "", "")
+        assert round(bar_ns(run)) == round(run.mean_step_ns)
 
 
 def test_the_police_finds_what_it_looks_for(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
@@ -110,6 +139,6 @@ def test_the_police_finds_what_it_looks_for(tmp_path: Path, monkeypatch: MonkeyP
     )
 
     assert overlaps(run) == [(0, 1)]
-    assert len(means(run)) == 1
+    assert len(means(run, tmp_path)) == 1
     assert foreign_links(run) == []
     assert idle_steps(run) == {(0, 2)}

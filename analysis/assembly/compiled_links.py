@@ -162,8 +162,12 @@ class CompiledOps:
         return known[lookup(self.owned, op, -1)]
 
     def are_written(self, op: Int) -> Any:
-        """Return which ops are kernels that the compiler wrote: their names say nothing."""
-        written = np.array([*(each.is_written for each in self.each), False])
+        """Return which ops are kernels that the compiler wrote, for ops that are known.
+
+        The names of the others say more than nothing.
+        """
+        known = (each.is_written and bool(each.all("op")) for each in self.each)
+        written = np.array([*known, False])
         return written[lookup(self.owned, op, -1)]
 
     def parts(self, op: Int, kernel_id: Int) -> pa.Table:

@@ -25,6 +25,7 @@ COLUMNS: Final = (
     "kernel_id", "start_ns", "dur_ns", "device", "step", "kernel", "kernel_short", "op",
     "direction", "category", "params", "compute_dtype", "tensor_core", "flops", "bytes", "link",
     "copy_kind", "launch_ns", "cost_op_id", "cost_call_id",
+    "cost_status",
 )  # fmt: skip
 """The columns of kernels and copies that are read."""
 _OF_OPS: Final = ("step", "cost_op_id", "cost_call_id")
@@ -173,10 +174,26 @@ def why_not(rows: Rows, found: Predicted, source: Device, target: Device) -> Ite
             yield f"it has no units for {dtype}, in {100 * share(own):.0f} % of the time"
     extrapolated = float(shares_of_groups(found)[EXTRAPOLATED])
     if extrapolated > _MOST:
-        yield (
-            f"{100 * extrapolated:.0f} % of the time would be extrapolated: of kernels without "
-            "counts of FLOPs and bytes (record shapes), or of units without a peak there"
-        )
+        share = f"{100 * extrapolated:.0f} % of the time"
+        yield f"{share} would be extrapolated: {_lacking(rows, found)}"
+
+
+def _lacking(rows: Rows, found: Predicted) -> str:
+    """Return of what kernels the time would be extrapolated, and what helps."""
+    work, lacks = rows.work, found.group == EXTRAPOLATED
+    uncounted = np.isnan(work.flops) | np.isnan(work.bytes) | (work.flops + work.bytes == 0)
+    uncounted &= lacks
+    status, words = code_column(rows.table, "cost_status")
+    no_shapes = np.array([*(word == "no_shapes" for word in words), False])[status]
+    names = [unit.dtype or "an unknown type" for unit in work.units]
+    types = dict.fromkeys(names[at] for at in np.unique(work.unit[lacks & ~uncounted]).tolist())
+    causes = {
+        "kernels without counts of FLOPs and bytes (record shapes)": uncounted & no_shapes,
+        "kernels whose FLOPs and bytes no formula counts": uncounted & ~no_shapes,
+        f"kernels in {', '.join(types)}, whose peaks are not known": lacks & ~uncounted,
+    }
+    times = {words: float(found.time[own].sum()) for words, own in causes.items()}
+    return ", ".join(sorted((each for each in times if times[each]), key=lambda e: -times[e]))
 
 
 def remarks(rows: Rows, source: Device, target: Device) -> Iterator[str]:

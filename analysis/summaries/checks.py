@@ -164,7 +164,7 @@ def _unlinked(s: Mapping[str, Any], advice_on: Advice) -> Iterator[_Lack]:
          kernels - s["launched_count"] - s["unsure_count"], kernels, advice_on.launches),
         ("kernels launched outside of any op",
          s["launched_count"] - linked
-         - sum(s[f"{name}_count"] for name in ("other_threads", "graph", "fused")), kernels,
+         - sum(s[f"{name}_count"] for name in ("other_threads", "graph")), kernels,
          advice_on.outside),
         ("kernels launched on threads without any op", s["other_threads_count"], kernels,
          advice_on.other_threads),
@@ -218,9 +218,9 @@ def _compiled(manifest: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Finding]:
     if count := summary["fused_count"]:
-        text = "kernels of compiled code without an op of their own: several, or an unknown one"
+        text = "kernels of compiled code that do the work of several ops"
         share = 100 * count / summary["kernel_count"]
-        advice = "prof --by op has rows (shared: …) for those whose ops are all known"
+        advice = "prof --by op has rows (shared: …) for them"
         yield Finding("info", text, count, share, advice)
     if summary["recompute_count"]:
         share = 100 * summary["recompute_count"] / summary["kernel_count"]

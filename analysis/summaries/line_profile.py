@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +22,7 @@ from pyprof2.analysis.time.line_tree import (
     StackLines,
     Tree,
 )
-from pyprof2.analysis.time.step_times import TimedStep, outlier_steps, timed_steps
+from pyprof2.analysis.time.step_times import TimedStep, slow_starts, timed_steps
 from pyprof2.columns import sum_at
 from pyprof2.errors import refuse
 from pyprof2.tables import Column, real, whole
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool, Int
 
 LEDGERS: Final = ("device", "host")
-_FEWEST_STEPS: Final = 3
-"""The first step is compared with the others where there are so many steps."""
 _ADDED: Final = (
     "time_ns", "count", "flops", "bytes", "costed_ns", "tensor_core_ns", "tensor_core_known_ns",
     "overlap_ns", "idle_caused_ns",
@@ -106,7 +103,7 @@ class LineProfile(NamedTuple):
         ledger: the ledger that it is of.
         ranks: that it is of.
         steps: (rank, number) of each step that it is of; of a whole recording the number is None.
-        apart: (rank, number) of first steps that are left out, because they are outliers.
+        apart: (rank, number) of first steps that are left out, because they took much longer.
         step_ns: time of each step, without other threads.
         part_ns: of that what is asked for.
     """
@@ -212,15 +209,7 @@ def _of_steps(
             there = f"there are {numbers[0]} to {numbers[-1]}" if numbers else "there is none"
             refuse(f"--step {wanted}: no such step; {there}")
         return found, []
-    # The first step of each rank, if it is an outlier of enough.
-    windows = timed_steps(steps)
-    begin = {window.rank: window.start_ns for window in reversed(windows)}
-    count = Counter(window.rank for window in windows)
-    apart = {
-        each
-        for each, _ in outlier_steps(windows)
-        if each.start_ns == begin[each.rank] and count[each.rank] >= _FEWEST_STEPS
-    }
+    apart = slow_starts(timed_steps(steps))
     if not apart:
         return rows, []
     own = zip(*(steps[name].tolist() for name in TimedStep._fields), strict=True)

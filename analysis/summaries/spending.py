@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from pyprof2.analysis.time.step_times import median_interval, timed_steps
+from pyprof2.analysis.time.step_times import median_interval, slow_starts, timed_steps
 from pyprof2.result_tables import SPENDING
 
 if TYPE_CHECKING:
@@ -50,11 +50,14 @@ def spending(steps: pd.DataFrame, energy: pd.DataFrame, rates: Rates) -> pd.Data
         rates: what is given.
     """
     times: dict[int, list[int]] = {}
-    for window in timed_steps(steps):
+    windows = timed_steps(steps)
+    slow = slow_starts(windows)
+    for window in windows:
         times.setdefault(window.rank, []).append(window.dur_ns)
     rows = [*_times(times), *_energies(energy, rates)]
     if rates.price is not None and times:
-        longest = max(times.values(), key=fmean)
+        usual = ([w.dur_ns for w in windows if w.rank == r and w not in slow] for r in times)
+        longest = max(usual, key=fmean)
         each = rates.price / _SECONDS_PER_HOUR / _NS_PER_S
         costs = [ns * each for ns in (fmean(longest), min(longest), max(longest))]
         rows.append(_row("price", None, costs, "price", note=_MEAN))

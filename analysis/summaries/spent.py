@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.recording import int_column
 from pyprof2.result_tables import IDLE_SUMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd
+
+    from pyprof2.analysis.time.step_times import TimedStep
 
 IDLE_INPUT: Final = ["cause", "source", "time_ns", "step"]
 """The columns of the table `idle` that `idle_sums` reads."""
@@ -35,6 +40,7 @@ class Spent:
     """The time of all devices, added up over them, and what they did in it.
 
     Their work is that in the windows of steps where there are any, else all that was recorded.
+    First steps that took much longer than the others do not count as steps.
 
     Attributes:
         windows: how many of steps, of all devices; 0: no steps were recorded.
@@ -96,6 +102,29 @@ def spent(
             source = None
     idle_ns = _total(sums)
     return Spent(len(windows), whole, idle_ns, copies, comm, cause, cause_ns, source, recorded)
+
+
+def idle_sums_without(
+    idle: Iterable[pa.Table], steps: Iterable[TimedStep], rank: int
+) -> list[dict[str, Any]]:
+    """Return the rows of `idle_sums`, where what is in some steps counts as outside of steps.
+
+    Args:
+        idle: columns `IDLE_INPUT`, and `start_ns`, of the table `idle` of a rank, in parts.
+        steps: those that do not count.
+        rank: its number.
+    """
+
+    def outside(part: pa.Table) -> pa.Table:
+        start, left_out = int_column(part, "start_ns", 0), np.zeros(part.num_rows, bool)
+        for each in steps:
+            begins = (start >= each.start_ns) & (start < each.start_ns + each.dur_ns)
+            left_out |= begins & (int_column(part, "step", NEVER) == each.step)
+        step = pc.if_else(pa.array(left_out), pa.scalar(None, part["step"].type), part["step"])
+        return part.set_column(part.column_names.index("step"), "step", step)
+
+    found: list[dict[str, Any]] = idle_sums(map(outside, idle), rank).to_pylist()
+    return found
 
 
 def idle_sums(idle: Iterable[pa.Table], rank: int = 0) -> pa.Table:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool
 
 NEEDED: Final = {
-    "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op", "op_id", "layer",
-                "source", "direction", "recompute", "forward_op_id", "flops", "link", "link_note",
-                "launch_id", "graph_node"),
+    "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op", "shared_op",
+                "op_id", "layer", "source", "direction", "recompute", "forward_op_id", "flops",
+                "link", "link_note", "launch_id", "graph_node"),
     "copies": ("start_ns", "dur_ns", "device"),
     "ops": ("start_ns", "dur_ns", "self_ns", "pid", "tid", "op", "signature_id", "layer", "source",
             "sequence_nr", "flops", "cost_status"),
@@ -178,6 +178,8 @@ class _KernelTotals:
 def _links(kernels: pa.Table) -> dict[str, int]:
     """Return how many kernels have a launch, an op, a forward op, and what is known of others."""
     op, is_graph = pc.is_valid(kernels["op"]), _is(kernels["link"], "graph")
+    # One that does the work of several ops is linked to all of them.
+    linked = pc.or_(op, pc.is_valid(kernels["shared_op"]))
     backward, time = _is(kernels["direction"], "backward"), kernels["dur_ns"]
     replayed = {
         link: time.filter(_is(kernels["link"], link))
@@ -188,8 +190,8 @@ def _links(kernels: pa.Table) -> dict[str, int]:
         "kernel_time_ns": _sum(time),
         "launched_count": _sum(pc.is_valid(kernels["launch_id"])),
         "unsure_count": _sum(_is(kernels["link_note"], UNSURE)),
-        "linked_count": _sum(op),
-        "linked_ns": _sum(time.filter(op)),
+        "linked_count": _sum(linked),
+        "linked_ns": _sum(time.filter(linked)),
         "backward_count": _sum(backward),
         "backward_paired_count": _sum(pc.and_(backward, pc.is_valid(kernels["forward_op_id"]))),
         "recompute_count": _sum(kernels["recompute"]),

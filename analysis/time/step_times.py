@@ -20,6 +20,10 @@ _MADS: Final = 3 * 1.4826
 """Three standard deviations of normal data, in median absolute deviations."""
 _LEAST_SHARE: Final = 0.02
 _SURE: Final = 0.95
+SLOW_START: Final = 1.5
+"""A first step that takes more times the median than this compiles, loads code or fills caches."""
+_FEWEST: Final = 3
+"""Of fewer steps none is called unusual."""
 SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 """How well devices were used: columns of tables `steps` and `device_use`."""
 
@@ -84,6 +88,22 @@ def _quantile(ordered: Sequence[int], share: float) -> float:
     at, rest = divmod(share * (len(ordered) - 1), 1)
     low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
     return low + rest * (high - low)
+
+
+def starts_slowly(times: Sequence[int]) -> bool:
+    """Whether the first of these steps, in order of time, took much longer than they usually do."""
+    # Most steps may be without any work.
+    return len(times) >= _FEWEST and 0 < SLOW_START * median(times) < times[0]
+
+
+def slow_starts(windows: Iterable[TimedStep]) -> set[TimedStep]:
+    """Return the first steps of ranks that took much longer than the others: no mean has them.
+
+    Args:
+        windows: see `timed_steps`.
+    """
+    ranks = (list(own) for _, own in groupby(windows, itemgetter(0)))
+    return {own[0] for own in ranks if starts_slowly([window.dur_ns for window in own])}
 
 
 def median_interval(times: Sequence[int]) -> tuple[int, int] | None:

@@ -42,7 +42,7 @@ def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
     for run in (one, other):
         prediction = PredictedStep(run)
         if prediction.source is None:
-            refuse(f"{run.path}: its device is not in the table of devices: nothing to calibrate")
+            refuse(f"{run.label}: its device is not in the table of devices: nothing to calibrate")
         sides.append((prediction.source, prediction.own.work))
     (source, here), (target, there) = sides
     if source.name == target.name:
@@ -50,7 +50,7 @@ def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
     counts = [float(np.nansum(work.flops)) for work in (here, there)]
     if abs(counts[0] - counts[1]) > _ALIKE * max(counts) or not max(counts):
         said = " and ".join(f"{count:.4g}" for count in counts)
-        msg = f"{one.path} and {other.path}: steps of {said} FLOPs, so they are not of one program"
+        msg = f"{one.label} and {other.label}: steps of {said} FLOPs, so not of one program"
         raise UsageError(msg)
     parameters, eta = shipped(), dict(target.eta)
     whole = float(there.time.sum())
@@ -64,7 +64,7 @@ def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
                 value = eta_of(parameters, device, what).value * ours[what] / true[what]
                 eta[what] = float(np.clip(value, _LEAST, _MOST))
     if not eta:
-        refuse(f"{other.path}: no kernels with counts of FLOPs and bytes: record shapes")
+        refuse(f"{other.label}: no kernels with counts of FLOPs and bytes: record shapes")
     return _description(target, eta, f"one program, recorded on it and on a {source.name}")
 
 

@@ -157,7 +157,7 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
         )
         side = compared_sides.device_side(parts, windows, idle, extra)
     if side.windows.empty:
-        refuse(f"{run.path}: has none of these steps; pyprof2 prof --by step lists what there is")
+        refuse(f"{run.label}: has none of these steps; pyprof2 prof --by step lists what there is")
     return side
 
 
@@ -333,5 +333,5 @@ def _peak_bytes(run: Run) -> float:
     on_device = known & (as_text(memory["device_type"]) != "cpu")
     chosen = memory[on_device if on_device.any() else known]
     if chosen.empty:
-        refuse(f"{run.path}: no memory was recorded; record with profile(profile_memory=True)")
+        refuse(f"{run.label}: no memory was recorded; record with profile(profile_memory=True)")
     return float(chosen["allocated_bytes"].max())

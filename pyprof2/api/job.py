@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.reduce import Reduced
+    from pyprof2.analysis.time.step_times import TimedStep
     from pyprof2.store.rank_tables import RankTables
 
 _OF_STRAGGLERS: Final = (
@@ -96,6 +97,10 @@ class Ranks(Protocol):
     @property
     def clocks(self) -> pd.DataFrame:
         """How the clocks of ranks differ."""
+
+    @property
+    def slow_starts(self) -> set[TimedStep]:
+        """The first steps that no mean has."""
 
     def tables_of(self, rank: int | None = None) -> list[RankTables]:
         """Return the tables of one rank, or of each."""
@@ -227,6 +232,12 @@ class JobOfRanks(Displayed):
         return sums.reset_index().rename(columns={"compute_ns": "busy_ns"})
 
     @cached_property
+    def _usual_times(self) -> pd.DataFrame:
+        """The rows of `times` that means are made of: without steps that a rank begins slowly."""
+        slow = {each.step for each in self.run.slow_starts}
+        return self.times[~self.times["step"].isin(slow).fillna(value=False).astype(bool)]
+
+    @cached_property
     def _late_hosts(self) -> pd.DataFrame:
         """The idle time that late hosts are to blame for."""
         names = ["rank", "step", "cause", "op", "source", "time_ns"]
@@ -240,7 +251,7 @@ class JobOfRanks(Displayed):
     def scores(self) -> pd.DataFrame:
         """How far each rank's own times are from those of its role; `slow_ranks.scores`."""
         if not self.times.empty:
-            return slow_ranks.scores(self.times, self.roles)
+            return slow_ranks.scores(self._usual_times, self.roles)
         if not self.is_matched or not self.is_replayed:
             return pd.DataFrame(columns=slow_ranks.COLUMNS)
         found = slow_ranks.scores(self._host_times.assign(busy_ns=0), self.roles)
@@ -265,8 +276,8 @@ class JobOfRanks(Displayed):
 
     @cached_property
     def _step_ns(self) -> float:
-        if len(self.times):
-            return float(self.times["window_ns"].mean())
+        if len(self._usual_times):
+            return float(self._usual_times["window_ns"].mean())
         return self.window_ns / max(1, self.members["step"].nunique())
 
     @cached_property

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.prediction.links import Link
     from pyprof2.analysis.prediction.model import Predicted, Work
     from pyprof2.analysis.prediction.parameters import Parameters
+    from pyprof2.analysis.summaries.spent import Spent
     from pyprof2.api.job import JobOfRanks
     from pyprof2.store.rank_tables import RankTables
 
@@ -91,8 +92,12 @@ class RecordedRun(Protocol):
     """Parts of a run that a prediction needs."""
 
     @property
-    def path(self) -> Path:
-        """The store."""
+    def label(self) -> str:
+        """What messages call it."""
+
+    @property
+    def spent(self) -> Spent:
+        """Where the time of the devices went."""
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -204,7 +209,7 @@ class PredictedStep:
         worked = (each for each in self.run.tables_of() if each.parts("kernels").row_count)
         first = next(worked, None)
         if first is None:
-            refuse(f"{self.run.path}: no device worked in it, so there is nothing to predict")
+            refuse(f"{self.run.label}: no device worked in it, so there is nothing to predict")
         return first
 
     @cached_property
@@ -246,7 +251,7 @@ class PredictedStep:
             own = [window for window in own if window.step == self.step]
             if not own:
                 there = ", ".join(str(window.step) for window in self._windows) or "none"
-                refuse(f"{self.run.path}: no step {self.step} with work; there are {there}")
+                refuse(f"{self.run.label}: no step {self.step} with work; there are {there}")
         if not own:
             return None, self._graph_of(None).recorded_ns
         chosen = median_step(own, self.tables.rank)

@@ -84,16 +84,17 @@ def load(
     brought = Path(folder, "brought")
     try:
         with here(paths, brought, progress=progress) as found:
-            store = _only_store(found.paths)
+            store, label = _only_store(found.paths), " ".join(map(str, paths))
             if store is None and len(paths) == 1:
                 store = store_named_in(found.paths[0])
             if store is not None:
-                run = Run(store, device, root)
+                run = Run(store, device, root, label=label)
             else:
                 from pyprof2.pipeline.parsing import parse_found
 
                 out = Path(folder, "store")
-                run = Run(parse_found(found, out, source_root=root, progress=progress), device)
+                parsed = parse_found(found, out, source_root=root, progress=progress)
+                run = Run(parsed, device, label=label)
                 shutil.rmtree(brought, ignore_errors=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -148,6 +149,7 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
         source_root: the folder of the user's own code; None: the one that the store was made with.
         first_ids: of one span of each rank, what to add to its ids, by rank and column, to have
             those of all spans.
+        label: what messages call it: as the user named it, where `path` is a temporary store.
         whole: the run of all spans, where this is of one of each rank.
     """
 
@@ -200,7 +202,7 @@ class Run(RunFindings, RunProfile, RunServing, Displayed):
         try:
             store = Path(folder) / "store"
             first_ids = write_spans(self.path, chosen, store)
-            run = Run(store, self.device, self.source_root, first_ids, self)
+            run = Run(store, self.device, self.source_root, first_ids, self.label, self)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

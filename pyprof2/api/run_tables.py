@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.summaries.totals import Totals
+    from pyprof2.analysis.time.step_times import TimedStep
 
 
 def listed(numbers: Iterable[int]) -> str:
@@ -126,13 +127,28 @@ class RunTables:
 
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
-        """The rows of table `steps` that the heading is made of."""
+        """The rows of table `steps` that means are made of: without slow first steps."""
         from pyprof2.analysis.summaries.spent import OF_STEPS
-        from pyprof2.analysis.time.step_times import SHARES
+        from pyprof2.analysis.time.step_times import SHARES, TimedStep
 
-        table = read_table(self.path, "steps", [*OF_STEPS, *SHARES])
-        rows: list[dict[str, Any]] = table.to_pylist()
-        return rows
+        names = dict.fromkeys((*TimedStep._fields, *OF_STEPS, *SHARES))
+        rows: list[dict[str, Any]] = read_table(self.path, "steps", [*names]).to_pylist()
+        slow = {(each.rank, each.start_ns, each.step) for each in self.slow_starts}
+        return [row for row in rows if (row["rank"], row["start_ns"], row["step"]) not in slow]
+
+    @cached_property
+    def windows(self) -> list[TimedStep]:
+        """The window of each step once, in order of rank and time."""
+        from pyprof2.analysis.time.step_times import TimedStep, timed_steps
+
+        return timed_steps(read_table(self.path, "steps", TimedStep._fields))
+
+    @cached_property
+    def slow_starts(self) -> set[TimedStep]:
+        """The first steps that no mean has; see `pyprof2.analysis.time.step_times.slow_starts`."""
+        from pyprof2.analysis.time.step_times import slow_starts
+
+        return slow_starts(self.windows)
 
 
 @dataclass
@@ -143,6 +159,7 @@ class OfTables:
     device: Path | str | None = None
     source_root: str | None = None
     first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
+    label: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Read the manifest, which refuses what is no store.
@@ -151,6 +168,7 @@ class OfTables:
             UsageError: `device` is neither a name that is known nor a file.
         """
         self.manifest = read_manifest(self.path)
+        self.label = self.label or str(self.path)
         if self.device is not None:
             from pyprof2.analysis.hardware.verdict import named_device
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.summaries.line_profile import LineProfile, LineQuery
     from pyprof2.analysis.summaries.spent import Spent
+    from pyprof2.analysis.time.step_times import TimedStep
     from pyprof2.store.rank_tables import RankTables
 
 
@@ -32,11 +34,37 @@ class RunTime(OfTables):
 
         See `pyprof2.analysis.summaries.spent.Spent`.
         """
-        from pyprof2.analysis.summaries.spent import spent
+        from pyprof2.analysis.summaries.spent import IDLE_INPUT, idle_sums_without, spent
 
         tables = self._tables
         idle = tables.table("idle_sums").to_pylist()
+        for number in {each.rank for each in tables.slow_starts}:
+            own = [each for each in tables.slow_starts if each.rank == number]
+            (rank,) = tables.of(number)
+            parts = rank.in_parts("idle", [*IDLE_INPUT, "start_ns"])
+            idle = [row for row in idle if row["rank"] != number]
+            idle += idle_sums_without(parts, own, number)
         return spent(tables.summary, tables.steps, idle, lambda: self.recorded_parts)
+
+    @property
+    def mean_step_ns(self) -> float | None:
+        """The mean time of a step over all ranks, the one that all screens show; None: no steps.
+
+        It is from the step's beginning until the last work ends that it launched. A first step
+        that took much longer than the others is left out.
+        """
+        usual = [each.dur_ns for each in self.windows if each not in self.slow_starts]
+        return sum(usual) / len(usual) if usual else None
+
+    @property
+    def windows(self) -> list[TimedStep]:
+        """The window of each step once, in order of rank and time."""
+        return self._tables.windows
+
+    @property
+    def slow_starts(self) -> set[TimedStep]:
+        """The first steps that took much longer than the others of their rank: no mean has them."""
+        return self._tables.slow_starts
 
     def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of the table `idle` in parts, so that not all of it is in memory."""
@@ -261,9 +289,16 @@ class RunTime(OfTables):
 
     @cached_property
     def utilization_rows(self) -> list[dict[str, Any]]:
-        """The rows of `utilization`, null as None; they take less to read."""
+        """The rows of `utilization` that means are made of: without slow first steps.
+
+        Null is None; they take less to read.
+        """
         rows: list[dict[str, Any]] = self._utilization.to_pylist()
-        return rows
+        # A number comes again in another span.
+        again = Counter((each.rank, each.step) for each in self.windows)
+        slow = [(each.rank, each.step) for each in self.slow_starts]
+        slow = [each for each in slow if again[each] == 1]
+        return [row for row in rows if (row["rank"], row["step"]) not in slow]
 
     @cached_property
     def energy(self) -> pd.DataFrame:

@@ -76,8 +76,9 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.api.job import JobOfRanks
     from pyprof2.reports.ranks import show_gains
 
-    gains = JobOfRanks(arguments.loaded(args), args.one_clock).what_if(
+    run = arguments.loaded(args)
+    gains = JobOfRanks(run, args.one_clock).what_if(
         scale=args.scale, rank=args.rank, ideal=args.ideal, transfers=args.transfers,
         overlap=args.overlap,
     )  # fmt: skip
-    show_gains(gains, target)
+    show_gains(gains, run, target)

@@ -85,6 +85,7 @@ class Costs(TypedDict):
         root: the folder of the user's own code where it was recorded.
         ledger: `device` or `host`.
         steps: how many its numbers are of; 0: no steps were recorded, it is one whole.
+        step_ns: the mean time of a step, as `pyprof2 prof` has it; of a part of a model its own.
         total_ns: the time of all steps.
         recorded_at: seconds since the epoch.
         by_function: whether lines are where functions begin, not where they call.
@@ -103,6 +104,7 @@ class Costs(TypedDict):
     root: str | None
     ledger: str
     steps: int
+    step_ns: float
     total_ns: int
     recorded_at: float
     by_function: bool
@@ -132,6 +134,7 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
 
     run = load(path)
     profile = run.line_profile(LineQuery(within=within))
+    steps = len([1 for _, number in profile.steps if number is not None])
     root = next(iter(run.source_roots), None)
     files = _files(profile.table, root)
     memory_of, peak = _add_memory(run, files)
@@ -147,7 +150,8 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
         entry=_entry(run),
         root=root,
         ledger=profile.ledger,
-        steps=len([1 for _, number in profile.steps if number is not None]),
+        steps=steps,
+        step_ns=(None if within else run.mean_step_ns) or profile.total_ns / max(1, steps),
         total_ns=profile.total_ns,
         # When the recording ended, else when it was written.
         recorded_at=path.stat().st_mtime

@@ -89,7 +89,7 @@ def recording(costs: Costs, batch: str, mismatch: str) -> str:
     """Return the lens at the top: which recording, how old, at which batch size."""
     name = clean(costs["path"].replace("\\", "/").rpartition("/")[2])
     steps = costs["steps"]
-    whole = milliseconds(costs["total_ns"], steps)
+    whole = milliseconds(costs["step_ns"], 1)
     words = [
         f"pyprof2: {name}",
         age(time.time() - costs["recorded_at"]),

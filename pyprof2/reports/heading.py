@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.axes import in_words
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
 
 
 _BINS: Final = {
-    "ok": "costed",
-    "assumed": "assumed",
     "no_shapes": "no shapes",
     "no_formula": "no formula",
     "no_op": "no op",
     "comm": "communication",
-    "copy": "copies",
 }
+_ENGINE: Final = "autograd's own ranges"
+"""What no row of a profile has: the engine's ranges around the ops of a backward."""
 _COUNTED_PCT: Final = 99.5
 _ALL_PCT: Final = 100
 ABOVE_PEAK: Final = "another device (--device), a higher clock, or FLOPs that were not done"
@@ -53,7 +53,7 @@ def heading(run: Run, width: int) -> list[str]:
     if summary["no_gpu"]:
         host = "not read; its host" if has_foreign_work(run.manifest) else "CPU"
         items.insert(0, ("device", ", ".join([host, *summary["devices"]])))
-        calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+        calls, time = int(run.ledger["count"].sum()), summary["op_time_ns"]
         items.append(("op calls", f"{calls:,} in {format_time(time)}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
@@ -106,12 +106,27 @@ def _busy(run: Run) -> str:
 
 def _ledger(summary: Mapping[str, Any]) -> list[str]:
     """Return the shares of the time by how much is known of the work."""
-    times = summary["ledger"]
-    total = sum(times.values())
-    shares = [f"{_BINS[name]} {share_text(time, total)}" for name, time in times.items() if time]
+    ledger = Counter(summary["ledger"])
+    costed, total = costed_time(summary)
+    times = {words: ledger[name] for name, words in _BINS.items()}
+    if summary["no_gpu"]:
+        times[_ENGINE] = total - sum(ledger.values())
+    shares = [f"{words} {share_text(time, total)}" for words, time in times.items() if time]
+    if costed:
+        among = {"assumed": ledger["assumed"], "copies": ledger["copy"]}
+        parts = [f"{share_text(time, total)} {name}" for name, time in among.items() if time]
+        of_it = f" ({', '.join(parts)})" if parts else ""
+        shares.insert(0, f"costed {share_text(costed, total)}{of_it}")
     # Work that overlaps counts twice here, so these are no shares of the busy time.
     what = "op time" if summary["no_gpu"] else "GPU work"
     return [f"of {format_time(total)} of {what}: {', '.join(shares)}"] if shares else []
+
+
+def costed_time(summary: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the time of work whose counts are known, as in column `costed_pct`, and of all."""
+    ledger = Counter(summary["ledger"])
+    whole = summary["op_time_ns"] if summary["no_gpu"] else sum(ledger.values())
+    return ledger["ok"] + ledger["assumed"] + ledger["copy"], whole
 
 
 def share_text(part: int, whole: int) -> str:
@@ -249,14 +264,9 @@ class Figure(NamedTuple):
 def figures(run: Run) -> list[Figure]:
     """Return how long a step is and how a device was used in it; without a device the former."""
     spent = run.spent
-    steps = [row for row in run.utilization_rows if row["step"] is not None]
-    # The spans of a rank may each have a step of one number.
-    columns = [run.table("steps")[name].to_pylist() for name in ("rank", "step", "host_start_ns")]
-    ran = {each for each in zip(*columns, strict=True) if each[1] is not None}
-    count = max(len(steps), len(ran))
-    words = "a step" if count == 1 else f"mean of {count} steps"
-    wall = sum(row["wall_ns"] or 0 for row in steps)
-    found = [Figure("step time", _time(wall / count), words)] if steps else []
+    count, mean = len(run.windows) - len(run.slow_starts), run.mean_step_ns
+    words = ("a step" if count == 1 else f"mean of {count} steps") + left_out(run)
+    found = [] if mean is None else [Figure("step time", _time(mean), words)]
     if run.summary["no_gpu"]:
         return found
     place = "of the steps" if spent.windows else "from the first activity to the last"
@@ -302,9 +312,19 @@ def _whole(run: Run) -> str:
     """Return the length of a step, or of the recording of a device; on average over several."""
     spent, count = run.spent, run.summary["gpu_count"]
     place = f" (mean of {count} devices)" if count > 1 else ""
-    if spent.windows:
-        return f"{_time(spent.window_ns / spent.windows)} per step{place}"
+    if spent.windows and run.mean_step_ns is not None:
+        return f"{_time(run.mean_step_ns)} per step{place}{left_out(run)}"
     return f"{_time(spent.window_ns / max(1, count))} recorded{place}"
+
+
+def left_out(run: Run) -> str:
+    """Say of which steps a mean is not; nothing where it is of all."""
+    slow = sorted(run.slow_starts)
+    if not slow:
+        return ""
+    if len(slow) > 1:
+        return f" (without {len(slow)} slow first steps)"
+    return f" (without step {slow[0].step}, the first: {_time(slow[0].dur_ns)})"
 
 
 def _shares(run: Run) -> Iterator[str]:
@@ -375,8 +395,7 @@ def _for_links(summary: dict[str, Any], advice: Advice) -> str:
         "a few steps without CUDA graphs": summary["graph_count"],
         advice.other_threads: summary["other_threads_count"],
     }
-    known = summary["linked_count"] + summary["fused_count"]
-    rest = kernels - known - sum(reasons.values())
+    rest = kernels - summary["linked_count"] - sum(reasons.values())
     reasons[advice.outside] = rest
     return max(reasons, key=reasons.__getitem__)
 
@@ -400,11 +419,11 @@ def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
 
 def _without_gpu(run: Run) -> str:
     """Return the sentence on a recording of ops alone."""
-    calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+    calls, time = int(run.ledger["count"].sum()), run.summary["op_time_ns"]
     if not calls:
         return _NOTHING
-    steps = run.utilization[run.utilization["step"].notna()]
-    lead = f"{_time(steps['wall_ns'].astype('float64').mean())} per step; " if len(steps) else ""
+    mean = run.mean_step_ns
+    lead = f"{_time(mean)} per step{left_out(run)}; " if mean is not None else ""
     times = run.time_by("op") if time else {}
     first = max(times, key=times.__getitem__, default=None)
     most = (
@@ -413,7 +432,9 @@ def _without_gpu(run: Run) -> str:
         else ""
     )
     gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
-    words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{most}"
+    around = time - int(run.ledger["time_ns"].sum())
+    engine = f", {format_time(around)} of it in {_ENGINE}" if around >= LARGE * time > 0 else ""
+    words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{engine}{most}"
     return "; ".join([words, *doubts(run.manifest)])
 
 

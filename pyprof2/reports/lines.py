@@ -11,7 +11,6 @@ import pandas as pd
 from pyprof2.analysis.summaries.line_profile import COLUMNS
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_tree import FILE, LINE, NO_SOURCE, OP, THREAD
-from pyprof2.analysis.time.step_times import timed_steps
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.heading import step_numbers
@@ -244,7 +243,12 @@ def _footer(profile: LineProfile, query: LineQuery) -> list[tuple[str, dict[str,
 
 def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
     """Give the ledger, the steps and their time that the table is about."""
-    numbers = sorted({number for _, number in profile.steps if number is not None})
+    chosen = set(profile.steps)
+    windows = [each for each in run.windows if (each.rank, each.step) in chosen]
+    if query.steps is None:  # those without a line, too, as all other means have them
+        of_ranks = [each for each in run.windows if each.rank in profile.ranks]
+        windows = [each for each in of_ranks if each not in run.slow_starts]
+    numbers = sorted({each.step for each in windows})
     parts = [*([query.phase] if query.phase else []), *([query.within] if query.within else [])]
     yield cells.bold(f"{_LEDGERS[profile.ledger]}{''.join(f'; only {part}' for part in parts)}")
     if not numbers:
@@ -252,9 +256,7 @@ def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
         return
     ranks = f" of {len(profile.ranks)} ranks" if len(profile.ranks) > 1 else ""
     word = "step" if len(numbers) == 1 else "steps"
-    chosen = set(profile.steps)
-    windows = timed_steps(run.steps)
-    lengths = [each.dur_ns for each in windows if (each.rank, each.step) in chosen]
+    lengths = [each.dur_ns for each in windows]
     # As prof has it: until the last work ends that the step launched.
     mean = f" of {format_time(sum(lengths) // len(lengths))}" if lengths else ""
     each = " each" if lengths[1:] else ""
@@ -262,7 +264,7 @@ def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
     yield f"{numbered}; {format_time(profile.total_ns)} in all"
     for rank, number in profile.apart:
         place = f"rank {rank}: " if len(profile.ranks) > 1 else ""
-        yield f"{place}step {number}, the first one, is an outlier and left out; --step {number}"
+        yield f"{place}step {number}, the first one, is slow and left out; --step {number}"
 
 
 def _rest(

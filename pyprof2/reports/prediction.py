@@ -70,7 +70,8 @@ def show(
         target.write_frame(frame)
         return
     step, took = prediction.window
-    name = "all that was recorded" if step is None else f"step {step}"
+    whole = f"the {format_time(prediction.run.spent.recorded_ns)} recorded, what is replayed"
+    name = whole if step is None else f"step {step}"
     source = prediction.source.name if prediction.source else "a device that is not known"
     heading = cells.bold(
         f"{name} of rank {prediction.tables.rank}, {format_time(took)} on {source}"

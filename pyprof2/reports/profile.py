@@ -25,11 +25,10 @@ from pyprof2.analysis.summaries.profile_columns import (
     UNSTORED,
     with_devices,
 )
-from pyprof2.analysis.time.step_times import timed_steps
 from pyprof2.columns import as_text
 from pyprof2.frames import shown_line
 from pyprof2.reports.cells import Listing, in_order, length, listed, taken
-from pyprof2.reports.heading import heading, share_text
+from pyprof2.reports.heading import heading, left_out, share_text
 from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports.query import FINER_AXES, GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
 from pyprof2.reports.table import ADDITIVE, Content, lines, pyprof_header, rows_shown
@@ -383,17 +382,15 @@ def missed_note(sums: Listed, by: Sequence[str]) -> Iterator[str]:
 def step_notes(run: Run) -> Iterator[str]:
     """Give the time of a step, how busy the GPU is in it, and MFU, step by step."""
     steps = [row for row in run.utilization_rows if row["step"] is not None]
-    if not steps:
+    if not steps or run.mean_step_ns is None:
         return
-    # A number comes again in another span.
-    count = len({window[:2] for window in timed_steps(run.table("steps"))}) or len(steps)
-    wall = sum(row["wall_ns"] for row in steps) / count
+    count, wall = len(run.windows) - len(run.slow_starts), run.mean_step_ns or 0
     busy = [row["busy_ns"] for row in steps if row["busy_ns"] is not None]
     is_one = run.summary["gpu_count"] == len(run.summary["ranks"])
     of_busy = share_text(int(sum(busy) / count), int(wall))
     share = f", {of_busy} of it busy" if is_one and busy else ""
     ends = "" if run.summary["no_gpu"] else ", until the last work that it launched ends"
-    yield f"a step takes {format_time(int(wall))} on average{ends}{share}"
+    yield f"a step takes {format_time(int(wall))} on average{left_out(run)}{ends}{share}"
     shares: dict[int, list[float]] = {}
     rated = [row for row in steps if row["mfu_pct"] is not None]
     for row in rated:

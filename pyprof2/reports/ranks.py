@@ -21,6 +21,7 @@ from pyprof2.columns import with_text
 from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells, files
+from pyprof2.reports.heading import several_devices
 from pyprof2.reports.table import drawn, with_short_lines
 from pyprof2.result_tables import CLOCKS
 from pyprof2.tables import COLLECTIVES, TEXT
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.job.slow_ranks import SlowRank
     from pyprof2.api.job import JobOfRanks
+    from pyprof2.api.run import Run
     from pyprof2.reports.files import Target
 
 _ROWS_SHOWN: Final = 40
@@ -337,15 +339,17 @@ _SHOWN: Final = (
 )  # fmt: skip
 
 
-def show_gains(gains: pd.DataFrame, target: Target) -> None:
-    """Write the gains of changes."""
+def show_gains(gains: pd.DataFrame, run: Run, target: Target) -> None:
+    """Write the gains of changes to a run."""
     if not target.is_text:
         target.write_frame(gains)
         return
     frame = gains[list(_SHOWN)]
     frame = frame.loc[:, frame.notna().any()]
     window = int(gains["window_ns"].iloc[0])
-    first = cells.bold(f"of {format_time(window)} that were recorded")
+    whole = f"{format_time(run.spent.recorded_ns)} recorded{several_devices(run)}"
+    words = f"of {whole}, {format_time(window)} are replayed: from the first launch to the last end"
+    first = cells.bold(words)
     table = drawn(frame, target, droppable=["model_error_pct"]).lines
     notes = cells.wrapped(notes_on(gains), target.line_width)
     target.write_lines([first, "", *table, "", *notes])

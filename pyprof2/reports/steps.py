@@ -14,7 +14,6 @@ from pyprof2.analysis.time.step_times import (
     median_step,
     outlier_steps,
     step_times,
-    timed_steps,
 )
 from pyprof2.reports.heading import share_text
 from pyprof2.units import counted, format_rate, format_time
@@ -48,13 +47,16 @@ def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         run: the run.
         ranks: those to speak of.
     """
-    table = run.table("steps")
-    windows = [window for window in timed_steps(table) if window.rank in ranks]
+    windows = [window for window in run.windows if window.rank in ranks]
     if not windows:
         return
+    usual = [window for window in windows if window not in run.slow_starts]
     yield from _times(windows)
     yield from energy_lines(run, ranks)
-    yield from _devices(run, [row for row in table.to_pylist() if row["rank"] in ranks])
+    of_mean, rows = {window[:3] for window in usual}, run.table("steps").to_pylist()
+    yield from _devices(
+        run, [row for row in rows if (row["rank"], row["start_ns"], row["step"]) in of_mean]
+    )
     yield from _outliers(run, windows)
 
 
@@ -150,7 +152,7 @@ def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
 
     For those furthest off the largest differences are named, too.
     """
-    windows = timed_steps(run.steps)
+    windows = run.windows
     odd = outlier_steps(windows)
     keys = (each.window[:2] for each in odd)
     explained = _notes(run, windows, odd[:_OUTLIERS_SHOWN])

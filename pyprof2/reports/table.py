@@ -68,6 +68,9 @@ ADDITIVE: Final = (
 )
 
 
+_HALF_PCT: Final = 50
+_COUNTS: Final = ("flops", "bytes", "tflops", "gbps", "intensity", "roofline_pct")
+_PARTLY: Final = "of the costed part alone: less than half of the row's time"
 _FLAGS_OF_FLOPS: Final = (FLAG_SAVING, FLAG_COMPUTE)
 
 
@@ -161,7 +164,11 @@ def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> l
         footer = [
             (words, {pyprof_header(name): row[name] for name in row}) for words, row in footer
         ]
+    partly = _partly_counted(first)
     marked = _marked(first, content.flags)
+    for name, marks in partly.items():
+        both = zip(marks, marked.get(name, marks), strict=True)
+        marked[name] = [one or other for one, other in both]
     droppable: list[str] = []
     if not (query.columns or query.pyprof):
         # The keys of sums, which come first, stay. Without a GPU the kernel is the op.
@@ -176,7 +183,9 @@ def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> l
     # The meaning of the marks, each flag once.
     marks = [marked[name] for name in marked if name not in table.left_out]
     seen = zip(content.flags, zip(*marks, strict=True), strict=False)
-    flagged = [flag for flag, marks_of_row in seen if any(marks_of_row)]
+    flagged = [flag for flag, marks_of_row in seen if flag and any(marks_of_row)]
+    if any(any(marks) for name, marks in partly.items() if name not in table.left_out):
+        flagged.insert(0, _PARTLY)
     notes += [f"{cells.MARK} {flag}" for flag in dict.fromkeys(flagged)]
     if target.form == "markdown":
         title = f"**{cells.escape_markdown(cells.clean(query.input.name))}**"
@@ -225,6 +234,18 @@ def _marked(rows: Listed, flags: Sequence[str | None]) -> dict[str, list[bool]]:
     of_bytes = [bool(word) and not flops for word, flops in zip(words, of_flops, strict=True)]
     marks = {"tflops": of_flops, "gbps": of_bytes}
     return {name: marks[name] for name in marks if name in rows}
+
+
+def _partly_counted(rows: Listed) -> dict[str, list[bool]]:
+    """Return by column which counts and rates are of less than half of the time of their row."""
+    if "costed_pct" not in rows:
+        return {}
+    few = [known is not None and known < _HALF_PCT for known in rows["costed_pct"].cells]
+    return {
+        name: [is_few and bool(value) for is_few, value in zip(few, rows[name].cells, strict=True)]
+        for name in _COUNTS
+        if name in rows
+    }
 
 
 def _footer(content: Content) -> Footer:

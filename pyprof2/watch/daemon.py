@@ -234,7 +234,7 @@ def row(process: AskingProcess) -> dict[str, Any]:
         "pid": process.pid,
         "rank": process.rank,
         "user": process.user,
-        "state": "idle" if process.asked.is_idle else "recording",
+        "state": "not recorded" if process.asked.is_idle else "recording",
         "torch": process.torch,
         "job": process.asked.job or None,
         "command": shorten(process.command, _SHOWN, placeholder=" …"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -40,9 +40,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return pyprof2.load(write_ranks(tmp_path_factory.mktemp("job"), 4))
 
 
-def one_kernel(folder: Path, name: str = GEMM, **fields: object) -> Run:
+def one_kernel(folder: Path, name: str = GEMM, **fields: Any) -> Run:
     """Return a run of a step with one product, on a device that is named."""
     dims = {"dims": [[4096, 4096], [4096, 4096]], "types": ["c10::BFloat16"] * 2}
+    dims |= {"dims": fields["dims"], "types": []} if "dims" in fields else {}
     events = [
         step(1, 0, 1000 + int(str(fields.get("dur", 2000)))),
         op(str(fields.get("op", "aten::mm")), 10, 50, id=1, **dims),
@@ -193,6 +194,27 @@ def test_what_cannot_be_known_is_refused_with_the_reason(
     assert pd.isna(row["step_ms"])
     assert pd.isna(row["lo_ms"])
     assert why in row["why"]
+
+
+SHAPES = "without counts of FLOPs and bytes (record shapes)"
+FORMULA = "whose FLOPs and bytes no formula counts"
+PEAKS = "kernels in bf16, whose peaks are not known"
+
+
+@pytest.mark.parametrize(
+    ("fields", "target", "why"),
+    [
+        ({"dims": []}, "A100 PCIe 80GB", SHAPES),
+        ({"op": "mine::op"}, "A100 PCIe 80GB", FORMULA),
+        ({}, "V100 PCIe", PEAKS),
+    ],
+)
+def test_the_reason_of_an_extrapolation_is_the_one_of_this_recording(
+    tmp_path: Path, fields: dict[str, object], target: str, why: str
+) -> None:
+    row = one_kernel(tmp_path, **fields).predict(target).iloc[0]
+
+    assert [each for each in (SHAPES, FORMULA, PEAKS) if each in row["why"]] == [why]
 
 
 def test_kernels_of_graphs_without_op_are_refused(shared_trace: Callable[[str], Path]) -> None:

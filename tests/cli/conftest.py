@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyprof2.analysis.summaries.profile import Sums
+    from pyprof2.analysis.time.step_times import TimedStep
     from pyprof2.problems import Advice
 
 
@@ -61,6 +62,10 @@ class StubRun:
     spans: dict[int, list[int]] = field(default_factory=lambda: {0: [0]})
     first_ids: dict[int, dict[str, int]] = field(default_factory=dict)
     spent: Spent = field(default_factory=lambda: Spent(0, 2000, 0, None, None, None, 0, None, 2000))
+
+    windows: tuple[TimedStep, ...] = ()
+    slow_starts: frozenset[TimedStep] = frozenset()
+    mean_step_ns: float | None = None
 
     @property
     def how_to_record(self) -> Advice:
@@ -128,6 +133,7 @@ class StubRun:
             "kernel_count": len(self.made),
             "kernel_time_ns": int(self.made["dur_ns"].sum()),
             "copy_time_ns": 0,
+            "op_time_ns": int(self.made["dur_ns"].sum()),
             "gpu_count": 1,
             "profilers": ["kineto"],
             "busy_ns": 1000,

@@ -33,7 +33,8 @@ def costs() -> Costs:
     ]
     file = FileCosts(sha256="", hashes=line_hashes(SOURCE), nodes=nodes, memory={}, rates={})
     return Costs(
-        path="/w/net.pyprof2", entry=None, root="/w", ledger="device", steps=1, total_ns=1_000_000,
+        path="/w/net.pyprof2", entry=None, root="/w", ledger="device", steps=1, step_ns=1e6,
+        total_ns=1_000_000,
         recorded_at=0, by_function=False, device="", memory_of="", peak_bytes=0, leading=[],
         files={PATH: file}, layers={}, tree=[], findings=[],
     )  # fmt: skip

@@ -17,6 +17,7 @@ from pyprof2.api.comparison import compare
 from pyprof2.cli import main
 from pyprof2.lsp.costs import VALUES, costs_of
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
+from tests.kineto_events import launched, load_events, op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -456,7 +457,7 @@ def test_calls_of_triton_kernels_are_found_in_the_code_of_the_log(h200: Run) -> 
         assert ("layer_norm" not in name) or ("norm" in code), (name, code)
 
 
-FUSED = "kernels of compiled code without an op of their own: several, or an unknown one"
+FUSED = "kernels of compiled code that do the work of several ops"
 
 
 def test_fused_kernels_are_not_said_to_be_outside_of_any_op(h200: Run) -> None:
@@ -467,6 +468,29 @@ def test_fused_kernels_are_not_said_to_be_outside_of_any_op(h200: Run) -> None:
     assert h200.summary["fused_count"] == len(fused) > 0
     assert h200.summary["fused_count"] == found.get(FUSED)
     assert "kernels launched outside of any op" not in found
+
+
+def test_the_log_of_the_compiler_makes_no_kernel_less_linked(h200: Run, tmp_path: Path) -> None:
+    """One with several ops is linked to all; of one whose ops are unknown the name stays."""
+    (tmp_path / "net.json.gz").write_bytes((FOLDER / "h200.json.gz").read_bytes())
+    without = load(parse(tmp_path / "net.json.gz", tmp_path / "net.pyprof2"))
+    rows, before = h200.rows(), without.rows()
+    known = rows["op"].notna() | rows["shared_op"].notna()
+
+    assert h200.summary["linked_pct"] == without.summary["linked_pct"] == 100
+    assert (known >= before["op"].notna()).all()
+    assert "(none)" not in set(h200.profile(by="op")["op"])
+    named = rows[rows["op"].astype(str).str.startswith("triton_")]
+    assert 0 < len(named) < (before["op"].astype(str).str.startswith("triton_")).sum()
+
+
+def test_a_kernel_without_op_or_set_of_ops_is_not_linked(tmp_path: Path) -> None:
+    lone = launched(100, 7, at=120, dur=50)
+    run = load_events(tmp_path, op("aten::mm", 0, 9), *launched(2, 1, at=20, dur=50), *lone)
+
+    assert (run.summary["linked_pct"], run.summary["linked_count"]) == (50, 1)
+    found = run.check().set_index("finding")["count"]
+    assert found["kernels launched outside of any op"] == 1
 
 
 def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:

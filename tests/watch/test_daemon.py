@@ -165,7 +165,7 @@ def test_another_shell_lists_and_records(daemon: Daemon, sockets: Path, tmp_path
         is_over.set()
         serving.join()
 
-    assert [(row["pid"], row["state"]) for row in listed["processes"]] == [(pid, "idle")]
+    assert [(row["pid"], row["state"]) for row in listed["processes"]] == [(pid, "not recorded")]
     assert all(set(state) == {"progress"} for state in states)
     (part,) = last["result"]["parts"]
     assert (part["pid"], part["error"]) == (pid, None)

@@ -75,8 +75,14 @@ function frame(app) {
   const skip = el("a", { href: "#panel", class: "skip", click: (event) => skipTo(event, panel) }, "Skip to the page");
   const head = el("header", {}, el("h1", {}, shown(meta.name)), el("span", { class: "made" }, `pyprof2 ${meta.version}`), themeButton());
   const status = el("div", { id: "status", role: "status", "aria-live": "polite" });
-  document.getElementById("app").append(skip, head, tabs(app), selectionBar(app), el("main", {}, panel), status);
+  document.getElementById("app").append(skip, head, ...failures(app), tabs(app), selectionBar(app), el("main", {}, panel), status);
   return panel;
+}
+
+/** What is not on the page because it could not be made: else an empty table would say that nothing is there. */
+function failures({ doc }) {
+  return Object.entries(doc.failed ?? {}).map(([name, why]) =>
+    el("p", { class: "unused", role: "alert" }, multiline(`The section ${name} is missing: ${why}`)));
 }
 
 /** The fragment is the state of the page: the link may not change it. */

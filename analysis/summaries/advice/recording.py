@@ -14,11 +14,11 @@ from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import RankFacts, codes, ends, int_values
 from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.step_times import starts_slowly
 from pyprof2.columns import combinations, values_of
 from pyprof2.units import counted, format_time
 
 LONG_NS: Final = 1_000_000
-FIRST_STEP: Final = 1.5
 FIRST_ACTIVITIES: Final = 10
 DRIFT: Final = 1.3
 DRIFT_NS: Final = 20_000
@@ -57,10 +57,10 @@ def module_loading(facts: RankFacts) -> RuleFinding | None:
 def slow_first_step(facts: RankFacts) -> RuleFinding | None:
     """The first step that was recorded took much longer than the others."""
     times = facts.steps.end - facts.steps.start
-    usual = float(np.median(times)) if len(times) >= 3 else 0.0
-    if not 0 < FIRST_STEP * usual < times[0]:  # most steps may be without any work
+    if not starts_slowly(times.tolist()):
         return None
-    text = f"step {facts.steps.step[0]} took {times[0] / usual:.1f} times the median step"
+    ratio = times[0] / np.median(times)
+    text = f"step {facts.steps.step[0]} took {ratio:.1f} times the median step"
     return RuleFinding(text, remedy=facts.advice.later)
 
 

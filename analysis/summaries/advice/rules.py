@@ -265,7 +265,7 @@ RULES: Final = (
         "init_process_group('nccl')", job.backend_without_nccl,
     ),
     Rule(
-        "low-utilization", "The device is idle half of the time",
+        "low-utilization", "Kernels run in less than half of the time",
         "kernels run in less than 50 % of the time, and a rule on the host fires",
         "see the findings on the host; larger batches", job.low_utilization,
     ),

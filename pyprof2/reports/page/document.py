@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.cube import KEYS, cube
@@ -13,6 +12,7 @@ from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_parts import IDLE
 from pyprof2.api.comparison import compare
 from pyprof2.columns import as_text
+from pyprof2.errors import Pyprof2Error, RemoteError, StoreError, fault, is_shortage, say
 from pyprof2.pipeline.allocation import release_unused
 from pyprof2.reports.page import html, profile
 from pyprof2.reports.page.comparison import comparison_of
@@ -35,11 +35,13 @@ from pyprof2.reports.page.steps import (
 )
 from pyprof2.reports.page.timeline import timeline_of
 from pyprof2.reports.page.values import cut, zeros
+from pyprof2.store.folder import check_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pyprof2.analysis.summaries.cube import Cube
     from pyprof2.api.run import Run
 
 SCHEMA: Final = 2
@@ -49,11 +51,28 @@ _SIZES: Final = (
     (50_000, None), (20_000, None), (5_000, None), (2_000, 400), (1_000, 100), (500, 20),
 )  # fmt: skip
 """Rows of the profile, and letters of a text, the most first, until the data is small enough."""
-_CUBE: Final = "cube of the profile"
+_CUBE: Final = "profile"
 _UNCUT: Final = ("command", "notes")
 """Half a command line is a wrong one, and half a note says nothing; there are few of both."""
 _NO_SOURCE: Final = "no source code is in this file: --source-root DIR names the folder of yours"
 _NOTHING: Final = "there is nothing to profile in the recording"
+_EMPTY: Final[dict[str, Any]] = {
+    "heading": {"sentence": "", "figures": [], "lines": []},
+    "findings": [],
+    "quality": {"linked_pct": None, "counted_pct": None, "polluted": None},
+    "timeline": [],
+    "notes": [],
+    "meta": {
+        "command": "pyprof2 prof", "devices": [], "ranks": [], "has_gpu": False, "causes": {},
+        "how_to_record": {}, "first_ns": [], "notes": [],
+    },
+    _CUBE: {
+        "cube": {"rows": 0, "columns": {}},
+        "calls": {"op_calls": [], "with": {"first": [0], "rows": []}},
+        "helpers": {"row": [], "with": {"first": [0], "rows": []}, "columns": {}},
+    },
+}  # fmt: skip
+"""What the page shows instead of a section that failed, where it cannot do without."""
 
 
 @dataclass(frozen=True)
@@ -81,27 +100,73 @@ def packed_document(run: Run, query: ReportQuery) -> str:
     """Return the data of the page of a run, as `html.packed` makes it.
 
     Where it is too large the profile gets fewer rows, and then texts are cut; totals stay exact.
+    A section that fails is left out; the page and stderr say why.
 
     Raises:
-        StoreError, TraceError: the store or trace to compare with cannot be read.
-        UsageError: it has no steps to compare.
+        StoreError, TraceError: the store, or what to compare with, cannot be read.
+        UsageError: what was asked for makes no sense, as a comparison without steps.
     """
-    apart = steps_apart(run)
-    document = _document(run, query, apart)
+    sections = _Sections(run, query)
+    apart = sections.made("steps", lambda: steps_apart(run)) or {}
+    document = _document(run, query, sections, apart)
     found = document.pop(_CUBE)
     sums = cache(lambda: run.sums_apart(KEYS, apart, _SIZES[0][0]))
-    data = ""
+    data, tables = "", _EMPTY[_CUBE]
     for most, length in _SIZES:
-        if most < _SIZES[0][0]:
-            found = cube(*sums(), apart, most)
-        folded = steps_notes(run, apart), profile.notes_of(found), notes_of(document["roofline"])
-        notes = [*document["meta"]["notes"], *itertools.chain(*folded)]
-        whole = document | profile.tables_of(run, found)
-        whole |= {"meta": document["meta"] | {"notes": notes}}
+        if _CUBE not in sections.failed:
+            if most < _SIZES[0][0]:
+                found = cube(*sums(), apart, most)
+            tables = sections.made(_CUBE, partial(profile.tables_of, run, found))
+        notes = sections.made("notes", partial(_folded, run, apart, found, document["roofline"]))
+        meta = document["meta"] | {"notes": [*document["meta"]["notes"], *notes]}
+        whole = document | tables | {"meta": meta, "failed": sections.failed}
         data = html.packed(whole if length is None else _shortened(whole, length))
         if len(data) <= LARGEST:
             break
+    for name, why in sections.failed.items():
+        say(f"the page has no section {name}: {why}")
     return data
+
+
+def _folded(
+    run: Run, apart: dict[int, list[int]], found: Cube | Any, roofline: dict[str, Any] | None
+) -> list[str]:
+    """Say what is folded or left out."""
+    of_cube = () if found is _EMPTY[_CUBE] else profile.notes_of(found)
+    return [*steps_notes(run, apart), *of_cube, *(notes_of(roofline) if roofline else ())]
+
+
+@dataclass
+class _Sections:
+    """Makes the sections of a page: one that fails is left out.
+
+    Attributes:
+        run: the run.
+        query: the input of the page, and options.
+        failed: why sections failed, by name.
+    """
+
+    run: Run
+    query: ReportQuery
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def made(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return a section; what the page shows without it, if it cannot be made.
+
+        Raises:
+            StoreError: the store is damaged.
+        """
+        try:
+            return make()
+        except Exception as error:
+            asked = {"serving": self.query.model, "comparison": self.query.against}
+            is_told = isinstance(error, Pyprof2Error) and asked.get(name) is not None
+            if is_told or is_shortage(error) or isinstance(error, (StoreError, RemoteError)):
+                raise
+            check_tables(self.run.path)
+            why = fault(error).replace(str(self.run.path), str(self.query.input))
+            self.failed.setdefault(name, why)
+            return _EMPTY.get(name)
 
 
 def _shortened(value: Any, length: int) -> Any:
@@ -115,9 +180,11 @@ def _shortened(value: Any, length: int) -> Any:
     return value
 
 
-def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict[str, Any]:
+def _document(
+    run: Run, query: ReportQuery, sections: _Sections, apart: dict[int, list[int]]
+) -> dict[str, Any]:
     """Return all but the profile, and the largest cube that it can be made of."""
-    zero, most = zeros(run), _SIZES[0][0]
+    zero, most = sections.made("times", lambda: zeros(run)) or {}, _SIZES[0][0]
     parts: dict[str, Callable[[], Any]] = {
         "meta": lambda: _meta(run, query, zero),
         "memory": lambda: memory_of(run, zero),
@@ -153,12 +220,13 @@ def _document(run: Run, query: ReportQuery, apart: dict[int, list[int]]) -> dict
     }
     document: dict[str, Any] = {"schema": SCHEMA}
     # The findings take most memory: they come first, when little else is held.
-    run.advise()
+    sections.made("findings", run.advise)
     release_unused()
-    for name, made in parts.items():
-        document[name] = made()
+    for name, make in parts.items():
+        document[name] = sections.made(name, make)
         # Else memory that one part freed adds to that of the next one.
         release_unused()
+    document["meta"] = {"name": query.input.name, "version": query.version} | document["meta"]
     return document
 
 
@@ -168,8 +236,6 @@ def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:
     if not run.ledger["count"].sum():
         notes.insert(0, _NOTHING)
     return {
-        "name": query.input.name,
-        "version": query.version,
         "command": f"pyprof2 prof {shlex.quote(str(query.input))}{run.span_option}",
         "devices": summary["devices"],
         "ranks": summary["ranks"],

@@ -26,12 +26,13 @@ _NS_PER_MS: Final = 1e6
 
 
 def elsewhere_of(run: Run, names: Sequence[str] = SHOWN) -> dict[str, Any] | None:
-    """Return a step of the run on some devices; None: no device that is known worked in it.
+    """Return a step of the run on some devices; None: no device that is known computed in it.
 
     Where there is more work than is replayed at a time there is none either.
     """
     summary = run.summary
-    if summary["no_gpu"] or summary["kernel_count"] + summary["copy_count"] > MOST_REPLAYED:
+    work = summary["kernel_count"] + summary["copy_count"]
+    if not summary["kernel_count"] or work > MOST_REPLAYED:
         return None
     prediction, question = PredictedStep(run), Question()
     source = prediction.source

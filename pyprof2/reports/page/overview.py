@@ -11,6 +11,7 @@ from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.frames import shown_line
 from pyprof2.reports.heading import (
     Figure,
+    costed_time,
     disturbances,
     figures,
     heading,
@@ -113,9 +114,7 @@ def quality_of(run: Run) -> dict[str, Any]:
     titles = [rule.title for rule in RULES if rule.slug in disturbed]
     steps = summary["steps"]
     check = run.check()
-    # FLOPs and bytes of this work are known, exact or with an assumption.
-    ledger = summary["ledger"]
-    counted, whole = ledger["ok"] + ledger["assumed"], sum(ledger.values())
+    counted, whole = costed_time(summary)
     return {
         "linked_pct": summary["linked_pct"],
         "costed_pct": summary["costed_pct"],

@@ -41,6 +41,7 @@ def steps_of(
         use.astype({"rank": "int64", "step": "int64"}), on=["rank", "step"], how="left"
     )
     odd = {each.window[:2] for each in outlier_steps(timed_steps(steps))}
+    slow = {each[:2] for each in run.slow_starts}
     windows = list(zip(steps["rank"].tolist(), steps["start_ns"].tolist(), strict=True))
     notes = outlier_notes(run)
     frame = pd.DataFrame(
@@ -54,6 +55,7 @@ def steps_of(
             "utilization": steps["gpu_utilization_pct"],
             "mfu": mfu["mfu_pct"],
             "outlier": [window in odd for window in windows],
+            "left_out": [window in slow for window in windows],
             "note": pd.Series([notes.get(w) for w in windows], dtype=object),
         }
     )

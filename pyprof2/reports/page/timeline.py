@@ -81,13 +81,14 @@ def _windows(run: Run, work: pd.DataFrame) -> Iterator[dict[str, Any]]:
         slowest = max(own, key=attrgetter("dur_ns"))
         known = {usual.start_ns: "median", slowest.start_ns: "slowest"}
         for each in own:
-            why = known.get(each.start_ns, "step")
+            why = known.get(each.start_ns, "step") if own[1:] else "only"
             window = {
                 "rank": each.rank, "device": _number(device["device"]), "step": each.step,
                 "why": why, "start_ns": each.start_ns, "end_ns": each.start_ns + each.dur_ns,
             }  # fmt: skip
             (others if why == "step" else first).append(window)
-    yield from first
+    # Only steps of several ranks: the longest one is the first to be seen.
+    yield from sorted(first, key=lambda w: w["start_ns"] - w["end_ns"] if w["why"] == "only" else 0)
     # Where a device had one step, that is the recording.
     if others or len(first) > len(devices):
         yield from islice(_recorded(run, work), MOST_RECORDED)

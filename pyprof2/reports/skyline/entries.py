@@ -181,7 +181,7 @@ class Entries:
         steps = None if number is None else (number, number)
         profile = self._run.line_profile(LineQuery(ledger, steps=steps, rank=self._rank.rank))
         if not profile.steps:
-            refuse(f"{self._run.path}: no op and no kernel is recorded, so there is no time report")
+            refuse(f"{self._run.label}: no op and no kernel is recorded: there is no time report")
         own = (each.dur_ns for each in self._windows if each.step == number)
         calls = invocations(self._rank.several(INPUT), profile.ledger, number).to_pylist()
         entries = [

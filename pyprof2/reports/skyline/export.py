@@ -45,7 +45,7 @@ def show(run: Run, query: SkylineQuery) -> list[str]:
     time = None if query.report == "memory" else entries.time(query.ledger, query.step)
     memory = None if query.report == "time" else entries.memory(query.device)
     if query.report == "memory" and memory is None:
-        msg = f"{run.path}: {_NO_MEMORY}"
+        msg = f"{run.label}: {_NO_MEMORY}"
         raise Pyprof2Error(msg)
     if query.report == "deepview" and time is not None:
         content = analysis_json(run, query, entries, time, memory)

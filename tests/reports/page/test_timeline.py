@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
-from pyprof2.reports.page.timeline import spans
+from pyprof2.api.run import load
+from pyprof2.reports.page.timeline import spans, timeline_of
+from pyprof2.reports.page.values import zeros
+from tests.kineto_events import launched, op, step, trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 LAYERS: Final = (None, "net", "net.a", "net.a.fc", "net.b")
 CATEGORIES: Final = (None, "norm", "conv", "matmul")
@@ -85,3 +89,28 @@ def test_spans_are_those_of_a_slow_reader(seed: int) -> None:
 def test_nothing_has_no_spans() -> None:
     frame = pd.DataFrame(columns=["start_ns", "dur_ns", *_TEXTS])
     assert not [*spans(frame.astype(dict.fromkeys(_TEXTS, "category")))]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "whys"),
+    [
+        ([[40], [60], [50]], [("only", 1), ("only", 2), ("only", 0)]),
+        ([[40, 45, 41], [60, 61]], [("slowest", 0), ("median", 0), ("median", 1), ("slowest", 1)]),
+    ],
+)  # fmt: skip
+def test_the_only_step_of_a_rank_is_neither_median_nor_slowest(
+    lengths: list[list[int]], whys: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    """Of several ranks with one step the longest is drawn first."""
+    for rank, own in enumerate(lengths):
+        events: list[Any] = []
+        for number, length in enumerate(own):
+            at = 100 * number
+            work = launched(at + 1, number + 1, at=at + 5, dur=length - 6)
+            events += [step(number, at, length), op("aten::mm", at, 9), *work]
+        info = {"distributedInfo": {"rank": rank, "world_size": len(lengths)}}
+        trace(tmp_path / f"{rank}.json", *events, **info)
+    run = load(tmp_path)
+    found = timeline_of(run, zeros(run))
+
+    assert [(each["why"], each["rank"]) for each in found][: len(whys)] == whys

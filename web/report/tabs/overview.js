@@ -57,19 +57,22 @@ function section(host, title, fill) {
   fill(box);
 }
 
-/** The parts of the selected step, or the mean of all. */
+/** The parts of the selected step, or the mean of all but slow first ones. */
 function stepBar(box, app) {
   const parts = app.table("parts");
-  const rows = app.chosen("parts", ["rank", "step"]);
+  const steps = app.table("steps");
+  const key = (table, row) => `${table.at("rank", row)} ${table.at("start_ns", row)}`;
+  const slow = new Set(app.state.get("step") === null ? steps.where((row) => steps.at("left_out", row)).map((row) => key(steps, row)) : []);
+  const rows = app.chosen("parts", ["rank", "step"]).filter((row) => !slow.has(key(parts, row)));
   if (!rows.length) {
     box.append(el("p", { class: "empty" }, "The selected step has no parts of its own in this file."));
     return;
   }
   const windows = distinct(parts, rows, ["rank", "device", "step", "start_ns"]);
   const devices = distinct(parts, rows, ["rank", "device"]);
-  const steps = distinct(parts, rows, ["step", "start_ns", "rank"]) / distinct(parts, rows, ["rank"]);
+  const count = distinct(parts, rows, ["step", "start_ns", "rank"]);
   const of = devices > 1 ? ` on ${devices} devices` : "";
-  box.append(partBar(app, summed(parts, rows), windows, windows > 1 ? `mean of ${Math.round(steps)} step${steps > 1 ? "s" : ""}${of}` : "one step"));
+  box.append(partBar(app, summed(parts, rows), windows, windows > 1 ? `mean of ${counted(count, "step")}${of}` : "one step"));
 }
 
 /** The parts of all that was recorded of a device: there are no steps. */

@@ -17,7 +17,7 @@ export const timeline = { id: "timeline", title: "Timeline", uses: ["rank", "ste
 const IDLE_TONES = { "host late": "--idle-0", "host waits for the device": "--warn", device: "--idle-2", recording: "--idle-4" };
 const HOST = "--muted";
 const LEGEND = [...KINDS, ...Object.entries(IDLE_TONES).map(([group, tone]) => [tone, `idle: ${group}`]), [HOST, "ops on the host"]];
-const ORDER = ["median", "slowest", "recording", "step"];
+const ORDER = ["only", "median", "slowest", "recording", "step"];
 /** Kinds of tracks that say where the device was: pale as long as they are, filled by what was busy. */
 const SPANS = ["step", "phase", "layer"];
 const ROWS = 560;
@@ -60,7 +60,7 @@ function hint(app, boxes) {
 function title({ why, step, rank, device, start_ns, end_ns }) {
   const place = device === null ? `rank ${rank}` : `rank ${rank}, device ${device}`;
   if (why === "recording") return `all of ${place}, ${shortTime(end_ns - start_ns)}`;
-  return `${why === "step" ? "" : `${why}: `}step ${step}, ${place}, ${shortTime(end_ns - start_ns)}`;
+  return `${["step", "only"].includes(why) ? "" : `${why}: `}step ${step}, ${place}, ${shortTime(end_ns - start_ns)}`;
 }
 
 function chosenWindows(app) {
