@@ -11,7 +11,7 @@ from pyprof2.columns import lookup
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
 
-BLOCKED_NS: Final = 20_000
+BLOCKED_NS: Final = 2_000
 """A call that took longer waited for something."""
 _WOKEN_NS: Final = 60_000
 """Such a call ended at most that long after the work that it waited for."""
