@@ -43,7 +43,7 @@ from pyprof2.analysis.prediction.parameters import (
     LOW,
     MEMORY,
     NORMAL,
-    Held,
+    HeldSteps,
     LinkFit,
     Parameters,
     Sigmas,
@@ -427,14 +427,14 @@ def fit_held(pairs: Sequence[Pair], given: Sequence[Pair]) -> tuple[Sigmas, pd.D
     return fit_sigmas(pairs, given, level), frame
 
 
-def held_of(frame: pd.DataFrame) -> dict[str, Held]:
+def held_of(frame: pd.DataFrame) -> dict[str, HeldSteps]:
     """Return how often intervals held, by class; see `left_out`."""
     found = {}
     for low, own in frame.groupby("low", observed=True):
         by = own.groupby("target", observed=True)["step"]
         devices, enough = by.mean(), by.size() >= _ENOUGH
         shares = (own["step"].mean(), devices.mean(), devices[enough].min())
-        found[LOW if low else NORMAL] = Held(len(own), *(math.floor(100 * s) for s in shares))
+        found[LOW if low else NORMAL] = HeldSteps(len(own), *(math.floor(100 * s) for s in shares))
     return found
 
 

@@ -264,7 +264,7 @@ def _resynchronised(
     again = pd.Series(data=False, index=frame.index)
     place = frame.groupby(["axis", "step"], observed=True).ngroup()
     count = frame.groupby([place, frame["rank"]], observed=True).size()
-    sizes = count.groupby(level=0).agg(["min", "max"])
+    sizes = count.groupby(level=0, observed=True).agg(["min", "max"])
     lost = sizes.index[sizes["min"] < sizes["max"]]
     if not len(lost):
         return frame, again

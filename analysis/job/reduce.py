@@ -118,16 +118,10 @@ def ranks_of_other_job(trace: pd.DataFrame) -> dict[int, str]:
             apart = max(int(first[rank]) - typical, typical - int(last[rank]))
             if apart > _APART_NS:
                 when = "after" if first[rank] > typical else "before"
-                found[int(rank)] = (
-                    f"rank {rank} was recorded {_long_time(apart)} {when} rank {usual}"
-                )
+                hours = apart / (60 * _APART_NS)
+                found[int(rank)] = f"rank {rank} was recorded {hours:.2g} hours {when} rank {usual}"
     sizes = rows["world_size"].dropna()
     for rank, size in sizes[sizes != sizes.mode().iloc[0]].items() if len(sizes) else ():
         of = f"rank {rank} is of a job of {size} ranks, and others of {sizes.mode().iloc[0]}"
         found.setdefault(int(str(rank)), of)
     return found
-
-
-def _long_time(ns: int) -> str:
-    minutes = ns / _APART_NS
-    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"

@@ -59,7 +59,7 @@ class Sigmas(msgspec.Struct, frozen=True):
     base_low: float
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldSteps(msgspec.Struct, frozen=True):
     """How often intervals of 80 % held the true time of steps, with devices left out in turn.
 
     Attributes:
@@ -87,7 +87,7 @@ class Parameters(msgspec.Struct, frozen=True):
         keep: how much of a residual's noise is kept on another chip, by kind of work.
         sigma: see `Sigmas`.
         systems: see `System`.
-        held: see `Held`, by class: `low` where a device of few watts takes part, else `normal`.
+        held: see `HeldSteps`; `low` where a device of few watts takes part, else `normal`.
         sources: whose measurements the numbers were fitted to, by device.
         fitted_to: the data, each with its licence.
     """
@@ -99,7 +99,7 @@ class Parameters(msgspec.Struct, frozen=True):
     keep: dict[str, float]
     sigma: Sigmas
     systems: dict[str, System]
-    held: dict[str, Held]
+    held: dict[str, HeldSteps]
     sources: dict[str, str]
     fitted_to: list[str]
 

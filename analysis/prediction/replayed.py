@@ -21,7 +21,6 @@ from pyprof2.analysis.job.rank_graph import (
     ROOT,
 )
 from pyprof2.analysis.job.replay import Graph, replay
-from pyprof2.analysis.time.blocking_calls import BLOCKED_NS
 from pyprof2.columns import first_rows
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from pyprof2.analysis.job.job_graph import JobGraph
     from pyprof2.analysis.job.replay import Times
 
+_CALL_NS: Final = 20_000
+"""A call that waited for the device takes so long at most without the wait."""
 _BEHIND_NS: Final = 100_000
 """A call that launches waited for room in the queue where its kernel began so much later."""
 _NEVER: Final = 1 << 62
@@ -157,7 +158,7 @@ def _waiting(job: JobGraph, at: Int, own: Bool) -> Int:
     end = job.start[at] + graph.duration[at]
     is_ahead = (first < _NEVER) & (first - end > _BEHIND_NS)
     waits = (job.kind[at] == LAUNCH) & ((copies & (first < end)) | is_ahead)
-    return np.where(waits, np.maximum(graph.duration[at] - BLOCKED_NS, 0), 0)
+    return np.where(waits, np.maximum(graph.duration[at] - _CALL_NS, 0), 0)
 
 
 def busy_ns(start: Int, time: Int, device: Int) -> int:

@@ -18,6 +18,7 @@ from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.serving.batches import Batch, batch_from, batch_of
 from pyprof2.analysis.serving.generate import INPUT as GENERATE_INPUT
 from pyprof2.analysis.serving.generate import calls_in_generate, is_generating
+from pyprof2.analysis.time.blocking_calls import awaited_work
 from pyprof2.analysis.time.cause_names import CODES, call_cause
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
@@ -111,7 +112,7 @@ def serving_steps(
     steps = _ranges_of_steps(tables, pattern)
     if not steps:
         return SERVING_STEPS.empty()
-    work, waits = _work_of(tables, steps), _calls_that_wait(tables["launches"])
+    work, waits = _work_of(tables, steps), _calls_that_wait(tables)
     order = np.argsort(work.step, kind="stable")
     bounds = np.searchsorted(work.step[order], np.arange(-1, len(steps) + 1))
     outside, *own = (order[first:last] for first, last in pairwise(bounds.tolist()))
@@ -333,16 +334,26 @@ def _of_streams(step: Int, places: tuple[Int, Int, Int], steps: Sequence[_Range]
     return found
 
 
-def _calls_that_wait(launches: pa.Table) -> dict[tuple[int, int], tuple[Int, Int]]:
+def _calls_that_wait(tables: Mapping[str, pa.Table]) -> dict[tuple[int, int], tuple[Int, Int]]:
     """Return starts and ends of calls that wait for the device, by thread, disjoint."""
+    launches = tables["launches"]
     codes, names = code_column(launches, "name")
     is_wait = np.array(
         [call_cause(n) == CODES["sync"] or bool(_BLOCKING_COPY.search(n)) for n in names], bool
     )
-    at = np.flatnonzero(lookup(is_wait, codes, 0).astype(bool))
-    start, dur, pid, tid = (
-        int_column(launches, name, _NONE)[at] for name in ("start_ns", "dur_ns", "pid", "tid")
+    start, dur, pid, tid, ids = (
+        int_column(launches, name, _NONE)
+        for name in ("start_ns", "dur_ns", "pid", "tid", "launch_id")
     )
+    # A copy that is asynchronous by its name may still return when it is done.
+    copied, began, took = (
+        int_column(tables["copies"], name, _NONE) for name in ("launch_id", "start_ns", "dur_ns")
+    )
+    order = np.argsort(copied, kind="stable")
+    copy = lookup(order, row_of(copied[order], ids), _NONE)
+    waits = (copy >= 0) & (awaited_work(start, start + dur, copy, began + took) >= 0)
+    at = np.flatnonzero(lookup(is_wait, codes, 0).astype(bool) | waits)
+    start, dur, pid, tid = (column[at] for column in (start, dur, pid, tid))
     threads = set(zip(pid.tolist(), tid.tolist(), strict=True))
     own = {thread: (pid == thread[0]) & (tid == thread[1]) for thread in threads}
     return {thread: merged(start[rows], (start + dur)[rows]) for thread, rows in own.items()}

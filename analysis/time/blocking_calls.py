@@ -1,4 +1,4 @@
-"""What calls of the host waited for: work of the device that ended just before they did."""
+"""Work of the device that calls of the host waited for: it ended just before they did."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyprof2.columns import lookup
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
 
-BLOCKED_NS: Final = 20_000
+BLOCKED_NS: Final = 2_000
 """A call that took longer waited for something."""
 _WOKEN_NS: Final = 60_000
 """Such a call ended at most that long after the work that it waited for."""
@@ -19,6 +19,18 @@ _CLOCKS_NS: Final = 10_000
 """Recorders align host and device only so well: a call may seem to end that long before the work
 that it waited for."""
 _NEVER: Final = -(1 << 62)
+
+
+def last_ended(ended: Int, time: Int) -> Int:
+    """Return the activity that ended last, not after each time; -1 for none.
+
+    Args:
+        ended: when each activity ended.
+        time: the times.
+    """
+    order = np.append(np.argsort(ended, kind="stable"), -1)
+    at: Int = np.searchsorted(ended, time, "right", order[:-1]) - 1
+    return order[at]
 
 
 def awaited_work(begin: Int, finish: Int, own: Int, ended: Int) -> Int:
@@ -34,9 +46,7 @@ def awaited_work(begin: Int, finish: Int, own: Int, ended: Int) -> Int:
         own: the activity that each queued, the last one, or -1.
         ended: when each activity ended.
     """
-    order = np.argsort(ended, kind="stable")
-    at = np.searchsorted(ended, finish + _CLOCKS_NS, "right", order) - 1
-    found = np.where(own >= 0, own, np.append(order, -1)[at])
+    found = np.where(own >= 0, own, last_ended(ended, finish + _CLOCKS_NS))
     end = lookup(ended, found, _NEVER)
     good = (finish - begin > BLOCKED_NS) & (begin < end) & (end <= finish + _CLOCKS_NS)
     return np.where(good & (finish - end <= _WOKEN_NS), found, -1)

@@ -292,6 +292,10 @@ def _fitting_lines(
         f"  with {_pct(MARGIN)} free and {found.reserved_ratio:.2f} bytes held for each one "
         "allocated; what others than PyTorch use is not known"
     )
+    larger = [int(size) for size in model.batches if size > found.expected]
+    if larger and found.largest != found.expected:
+        smaller = max((int(size) for size in model.batches if size <= found.expected), default=1)
+        yield f"  to be sure of more, record a batch between {smaller} and {larger[0]}"
     for size in sorted(set(query.batches)):
         if (found.largest or 0) < size <= found.expected and size not in query.tried:
             answer = model.answer(batch.MEMORY, size, query.given)

@@ -196,6 +196,7 @@ _FEW: Final = 0.5
 """Less of the kernels' time than this in ops is too little to name the work of the device."""
 _STACKS: Final = "python-stacks"
 _DRIFT: Final = "kernel-drift"
+_CLOCKS: Final = "clocks-differ"
 _WORDS: Final = {
     "host_unrecorded": "while the host did what was not recorded",
     "unknown": "for reasons that were not recorded",
@@ -241,7 +242,7 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
     else:
         words = f"{_whole(run)}: {', '.join(_shares(run))}"
         unsure = "; ".join(
-            [*doubts(run.manifest), *_not_recorded(run), *_disturbed(run, disturbed)]
+            [*doubts(run.manifest), *_not_recorded(run, disturbed), *_disturbed(run, disturbed)]
         )
         words += f"; {unsure}" if unsure else ""
     return clean(words)
@@ -366,10 +367,11 @@ def _copies_words(run: Run) -> str:
     return f"only copying, most of it {_WAYS.get(way, way)}{place}"
 
 
-def _not_recorded(run: Run) -> Iterator[str]:
+def _not_recorded(run: Run, disturbed: Collection[str] = ()) -> Iterator[str]:
     """Name facts that matter and were not recorded, and how to record them."""
     advice, spent, found = run.how_to_record, run.spent, []
-    if spent.cause in _CAUSES_NOT_RECORDED and spent.share(spent.idle_ns) >= LARGE:
+    is_recorded = spent.cause not in _CAUSES_NOT_RECORDED or _CLOCKS in disturbed
+    if not is_recorded and spent.share(spent.idle_ns) >= LARGE:
         how = advice.sources if run.summary["op_count"] else advice.ops
         if spent.cause == "unknown":
             how = _ONE_PROCESS if run.summary["unsure_count"] else advice.launches

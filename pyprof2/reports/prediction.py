@@ -119,7 +119,15 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
 
 def _notes(frame: pd.DataFrame, level: float) -> Iterator[str]:
     if frame["lo_ms"].notna().any():
-        yield f"lo, hi: {_held_words(level)}; {_LIMITS}"
+        measured = " and ".join(
+            f"{each.percent} of 100 where {_CLASSES[name]} ({each.steps} steps; {each.least} of "
+            "100 for the worst device)"
+            for name, each in shipped().held.items()
+        )
+        yield (
+            f"lo, hi: meant to hold the true time in {100 * level:g} of 100 cases; with devices "
+            f"left out in turn, those of 80 % held {measured}; {_LIMITS}"
+        )
     if frame["all_hi_ms"].notna().any():
         yield (
             "step, lo and hi are with communication alone; all lo, all hi with all losses: ranks "
@@ -127,18 +135,6 @@ def _notes(frame: pd.DataFrame, level: float) -> Iterator[str]:
         )
     if frame["step_ms"].notna().any():
         yield _ERRORS
-
-
-def _held_words(level: float) -> str:
-    """Return how often intervals of a level hold, as measured for each class of devices."""
-    meant = f"meant to hold the true time in {100 * level:g} of 100 cases"
-    held = shipped().held
-    measured = " and ".join(
-        f"{each.percent} of 100 where {_CLASSES[name]} ({each.steps} steps; {each.least} of 100 "
-        "for the worst device)"
-        for name, each in held.items()
-    )
-    return f"{meant}; with devices left out in turn, those of 80 % held {measured}"
 
 
 def _cheapest(frame: pd.DataFrame, deadline: Deadline, ranks: int) -> str:

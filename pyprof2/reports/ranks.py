@@ -398,8 +398,8 @@ def answers(job: JobOfRanks) -> list[str]:
         return [*by_score, *links, *_came_late(job)] or [nobody]
     found.sort(key=lambda slow: (not _costs(slow), -(slow.gain.gain_ns or slow.gain.bound_ns)))
     # Ranks that are late together are one sentence, for their cost is one.
-    told = {slow.together or (slow.rank,): slow for slow in found[::-1]}
-    said = [_slow(job, told[key]) for key in [*told][::-1]]
+    groups = {slow.together or (slow.rank,): slow for slow in found[::-1]}
+    said = [_slow(job, slow) for slow in [*groups.values()][::-1]]
     if _costs(found[0]):
         return [*said, *links]
     if links:
@@ -438,7 +438,7 @@ def _unanswerable(job: JobOfRanks) -> str | None:
         notes = job.members["match_note"].dropna().value_counts()
         why = f": {notes.index[0] if len(notes) else 'none is recorded'}"
         return (
-            "which rank is slow cannot be told, because no collective of one rank was matched with "
+            "which rank is slow is not known, because no collective of one rank was matched with "
             f"those of others{why}; so it is not known which rank waits for which"
         )
     if job.scores.empty or not (job.scores["peers"] > 0).any():

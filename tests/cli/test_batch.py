@@ -128,6 +128,28 @@ def test_the_largest_batch_is_an_estimate_with_its_interval(
     assert capsys.readouterr().out.startswith(f"largest batch that fits: {words}")
 
 
+@pytest.mark.parametrize(("size", "asked"), [("36kB", True), ("27kB", True), ("90kB", False)])
+def test_to_be_sure_of_more_a_recording_between_two_is_asked_for(
+    tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str], *, asked: bool
+) -> None:
+    """From a batch of 12 on a workspace of 6 kB is allocated, too; two bytes are held for each."""
+    runs = []
+    for batch in (2, 4, 8, 16):
+        made = [*events(batch)]
+        for event in made if batch >= 12 else ():
+            args = event.get("args", {})
+            if args.get("Bytes", 0) > 0:
+                args |= {"Total Allocated": args["Total Allocated"] + 6000}
+            if "Bytes" in args:
+                args["Bytes"] += 6000 if args["Bytes"] > 0 else -6000
+        runs.append(f"{batch}={trace(tmp_path / f'b{batch}.json', *made)}")
+
+    assert main(["batch", *runs, "--memory", size]) == 0
+
+    out = capsys.readouterr().out
+    assert ("  to be sure of more, record a batch between 8 and 16\n" in out) == asked
+
+
 def test_a_batch_that_is_expected_to_fit_is_not_said_not_to(
     runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ from pyprof2.analysis.memory.profile import MemoryProfile
 from pyprof2.analysis.serving.generate import names_steps
 from pyprof2.analysis.summaries.advice.server_facts import ServerFacts
 from pyprof2.analysis.time.cause_names import CAUSES, NAMES, call_cause
+from pyprof2.analysis.time.host_clock import clock_error_ns
 from pyprof2.analysis.time.host_ranges import loading_ranges
 from pyprof2.analysis.time.host_time import host_windows
 from pyprof2.analysis.time.step_windows import StepWindows, step_windows
@@ -350,6 +351,13 @@ class RankFacts:
     def named(self, name: str, column: str, wanted: re.Pattern[str]) -> Bool:
         """Return which rows of a table have a text that is wanted; asked once for each text."""
         return matches(self.rows(name, column)[column], wanted)
+
+    @cached_property
+    def clock_error_ns(self) -> int:
+        """How far the clocks of host and device are apart; 0: they agree."""
+        work = self.work("launch_ns", "start_ns").dropna()
+        launched, start = (work[name].to_numpy("int64") for name in ("launch_ns", "start_ns"))
+        return clock_error_ns(launched - start)
 
     def idle_of(self, *causes: str, columns: Sequence[str] = _IDLE) -> pd.DataFrame:
         """Return columns of the idle time that has one of the causes."""

@@ -14,6 +14,7 @@ from pyprof2.analysis.intervals import time_within, union_length
 from pyprof2.analysis.summaries.advice.facts import RankFacts, codes, ends, int_values
 from pyprof2.analysis.summaries.advice.findings import RuleFinding
 from pyprof2.analysis.time.gaps import NEVER
+from pyprof2.analysis.time.host_clock import clock_words
 from pyprof2.analysis.time.step_times import starts_slowly
 from pyprof2.columns import combinations, values_of
 from pyprof2.units import counted, format_time
@@ -75,6 +76,16 @@ def unrecorded_start(facts: RankFacts) -> RuleFinding | None:
         return None
     text = f"{format_time(time_ns)} before the tenth piece of work; work at the start is missing"
     return RuleFinding(text, evidence={"kernels": idle["kernel_id"].dropna().unique()})
+
+
+def clocks_differ(facts: RankFacts) -> RuleFinding | None:
+    """GPU work begins before its launch, again and again: the clocks of host and device differ.
+
+    Idle time in gaps that are shorter than ten times the difference has no known cause then, and
+    rules on the host find none in it.
+    """
+    error_ns = facts.clock_error_ns
+    return RuleFinding(clock_words(error_ns)) if error_ns else None
 
 
 def kernel_drift(facts: RankFacts) -> RuleFinding | None:
@@ -156,6 +167,8 @@ def stalls_of(facts: RankFacts, kind: str) -> pd.DataFrame:
 def _unrecorded(facts: RankFacts) -> pd.DataFrame:
     """Return the unknown idle time before the tenth activity of each device; empty below 1 ms."""
     idle = facts.idle_of("unknown")
+    if facts.clock_error_ns:  # that is why it is unknown
+        idle = idle.iloc[:0]
     if not len(idle):
         return idle
     work = facts.work("device", "start_ns")

@@ -288,6 +288,12 @@ RULES: Final = (
         pollutes=True,
     ),
     Rule(
+        "clocks-differ", "The clocks of host and device differ",
+        "GPU work begins over 10 us before its launch, three times and 0.1 % of the times or more",
+        "record again; other versions of driver and profiler may align them better",
+        recording.clocks_differ, pollutes=True,
+    ),
+    Rule(
         "kernel-drift", "Equal kernels take unequal times",
         "of kernels of over 20 us with 4 calls or more, a tenth vary by a factor of over 1.3",
         "lock the clocks (nvidia-smi -lgc), and let nothing else use the device",

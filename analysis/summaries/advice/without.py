@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import Bool, Int, merged, time_within
-from pyprof2.analysis.time.blocking_calls import awaited_work
+from pyprof2.analysis.time.blocking_calls import awaited_work, last_ended
 from pyprof2.analysis.time.cause_names import BLOCKING
 from pyprof2.columns import combine_keys
 
@@ -109,7 +109,7 @@ class Replay:
         by_stream = np.where(late & (before >= 0), np.minimum(behind, usual[1]), behind)
         lags = (by_launch, np.where(before >= 0, by_stream, 0))
         free = np.maximum(start[call] + by_launch, np.where(before >= 0, before + usual[1], _NONE))
-        other = _last_ended(ended, began)
+        other = last_ended(ended, began)
         waits = (began - free > _CLOCKS_NS) & (other >= 0) & (began - ended[other] <= _WAIT_NS)
         waits &= (stream[other] != stream) & (other < np.arange(len(began)))
         lags[1][waits & (before >= 0)] = usual[1]
@@ -214,13 +214,6 @@ def blocks_around(facts: Frames, calls: pd.DataFrame, *, wide: bool) -> tuple[In
             parts.append((begin[at], end[at]))
     first, last = (np.concatenate(column) for column in zip(*parts, strict=True))
     return merged(first, last)
-
-
-def _last_ended(ended: Int, time: Int) -> Int:
-    """Return the activity that ended last, not after each time; -1 for none."""
-    order = np.argsort(ended, kind="stable")
-    at = np.searchsorted(ended[order], time, "right") - 1
-    return np.where(at >= 0, order[np.maximum(at, 0)], _NONE)
 
 
 def _inside(start: Int, end: Int, time: Int) -> Bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from pyprof2.api.job import JobOfRanks
 from pyprof2.api.run import load, parse
 from tests.analysis.job.job_generator import REDUCED, Job, simulate, write
 
@@ -79,3 +80,23 @@ def test_only_what_lost_its_others_is_unmatched(tmp_path: Path, lost: dict[int, 
     for rank, which in lost.items():
         note = f"unmatched: not recorded on rank {rank}; those after it are matched by their times"
         assert (found["match_note"] == note).sum() == (RANKS - 1) * len(which)
+
+
+@pytest.mark.parametrize("lost", [{2: [9]}, {0: [0]}, {1: [5, 6], 3: [20]}])
+def test_without_steps_ranks_on_one_clock_go_on_behind_what_was_lost(
+    tmp_path: Path, lost: dict[int, list[int]]
+) -> None:
+    files = write(simulate(Job(RANKS, steps=STEPS, offset_us=0, drift=0)), tmp_path, seq=False)
+    for rank, which in lost.items():
+        _without(files[rank], which)
+    for path in files:
+        whole = json.loads(path.read_text())
+        rows = [r for r in whole["traceEvents"] if not r["name"].startswith("ProfilerStep")]
+        path.write_text(json.dumps(whole | {"traceEvents": rows}))
+    found = JobOfRanks(load(parse(files, tmp_path / "job.pyprof2")), one_clock=True).members
+    gone = sum(map(len, lost.values()))
+
+    assert found["wait_ns"].notna().sum() == RANKS * (STEPS * OF_STEP - gone)
+    matched = found[found["instance_id"].notna()]
+    for _, own in matched.groupby("instance_id"):
+        assert own["start_ns"].max() <= (own["start_ns"] + own["dur_ns"]).min()

@@ -14,6 +14,7 @@ from tests.kineto_events import (
     Event,
     annotation,
     complete,
+    copy,
     kernel,
     launch,
     launched,
@@ -42,6 +43,24 @@ KNOWN: Final = {
 
 def _steps(folder: Path, *events: Event | list[Event], **options: Any) -> pd.DataFrame:
     return load_events(folder, *events).serving_steps(**options)
+
+
+@pytest.mark.parametrize(
+    ("begins", "waits"),
+    [pytest.param(390, 200_000, id="done as the call is"), pytest.param(430, 0, id="done later")],
+)
+def test_a_copy_of_tokens_that_returns_when_it_is_done_is_a_wait(
+    tmp_path: Path, begins: int, waits: int
+) -> None:
+    found = _steps(
+        tmp_path,
+        annotation(DECODE, 200, 250),
+        launched(210, 1, at=220, dur=165),
+        launch(220, 2, name="cudaMemcpyAsync", dur=200),
+        copy(begins, 25, 2, name="Memcpy DtoH (Device -> Pageable)"),
+    )
+
+    assert found["wait_ns"].tolist() == [waits]
 
 
 def test_work_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyprof2.analysis.job.what_if import evaluate, scale
 from pyprof2.analysis.time.host_clock import clock_error_ns
 from pyprof2.analysis.time.idle_causes import CLOCKS_DIFFER
+from pyprof2.reports.heading import disturbances, sentence
 from pyprof2.reports.ranks import sentences
 from tests.kineto_events import kernel, launch, load_events, op
 
@@ -72,6 +73,12 @@ def test_clocks_that_differ_make_nobody_late(tmp_path: Path, ahead: Callable[[in
     )
     advice = run.advise().set_index("rule")
     assert not (advice.loc[["host-bound", "sync", "data-loading"], "status"] == "fires").any()
+    # Nor does it say that work at the start is missing.
+    assert advice.loc["unrecorded-start", "status"] == "silent"
+    assert advice.loc["clocks-differ", "status"] == "fires"
+    said = sentence(run, disturbances(run.advise()))
+    assert "the clocks of host and device differ" in said
+    assert "record again" not in said
 
 
 @pytest.mark.parametrize("ahead", AGREE.values(), ids=AGREE)
@@ -83,7 +90,8 @@ def test_clocks_that_agree_show_who_is_late(tmp_path: Path, ahead: Callable[[int
     assert CLOCKS_DIFFER not in set(run.idle["note"])
     assert evaluate(graph, scale(graph, "op", "aten::mm", 0.5)).gain_ns is not None
     assert any(text.startswith("critical path, ") for text in sentences(run.ranks))
-    assert run.advise().set_index("rule").loc["host-bound", "status"] == "fires"
+    advice = run.advise().set_index("rule")["status"]
+    assert (advice["host-bound"], advice["clocks-differ"]) == ("fires", "silent")
 
 
 def test_what_takes_ten_times_as_long_as_the_clocks_differ_by_is_certain(tmp_path: Path) -> None:

@@ -278,6 +278,13 @@ def _late_start() -> Rows:
     return rows
 
 
+def _on_two_clocks() -> Rows:
+    rows = training(late=True)
+    for row in rows["kernels"]:
+        row["launch_ns"] += 110 * US
+    return rows
+
+
 def _drifts() -> Rows:
     rows = training()
     for row in rows["kernels"][::5]:
@@ -306,6 +313,7 @@ INFORMS: Final[dict[str, tuple[Callable[[], Rows], str]]] = {
         "step 0 took 1.6 times the median step",
     ),
     "unrecorded-start": (_late_start, "2010.000 us before the tenth piece of work"),
+    "clocks-differ": (_on_two_clocks, "GPU work begins up to 90.000 us before its launch"),
     "kernel-drift": (_drifts, "up to 1.42 times the fastest one's time"),
     "python-stacks": (_collects, "longer than without Python stacks"),
 }
