@@ -41,7 +41,7 @@ def range_times(ranges: pa.Table, depth: int | None = None) -> pd.DataFrame:
     parent = Nest.of(combine_keys(*thread), start, start + dur).parents()
     inside = np.zeros(len(start), np.int64)
     np.add.at(inside, parent[parent >= 0], dur[parent >= 0])
-    paths = [(names[each] or "",) for each in code.tolist()]
+    paths: list[tuple[str, ...]] = [(names[each] or "",) for each in code.tolist()]
     level = parent
     while (level >= 0).any():
         above = zip(lookup(code, level, -1).tolist(), paths, strict=True)
