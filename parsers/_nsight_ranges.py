@@ -190,9 +190,9 @@ class RangeReader:
     def _calls(self, rows: Columns, wanted: Bool) -> pa.Array:
         """Return the signatures of the collectives that ranges describe in their payloads."""
         registered = self._strings.positions(ints(rows["jsonTextId"]))
-        told = (registered >= 0) | (ints(pc.binary_length(rows["jsonText"]), 0) > 0)
-        found = np.full(len(told), -1, np.int64)
-        at = np.flatnonzero(told & wanted)
+        described = (registered >= 0) | (ints(pc.binary_length(rows["jsonText"]), 0) > 0)
+        found = np.full(len(described), -1, np.int64)
+        at = np.flatnonzero(described & wanted)
         if len(at):
             chosen = {name: column.take(pa.array(at)) for name, column in rows.items()}
             payloads = self._texts(chosen["jsonText"], registered[at])
