@@ -11,7 +11,15 @@ from pyprof2.parsers._json import DECODE_ERRORS
 from pyprof2.parsers._kineto_columns import COLLECTIVE
 from pyprof2.parsers._kineto_values import first_of, to_int
 from pyprof2.recording import Signature
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, format_signature
+from pyprof2.signatures import (
+    Input,
+    OpCall,
+    Scalar,
+    Tensor,
+    format_inputs,
+    format_signature,
+    has_shape,
+)
 
 if TYPE_CHECKING:
     from pyprof2.parsers._kineto_columns import Call
@@ -48,9 +56,10 @@ def signature_of(recorded: Call) -> Signature:
     more = (_padded(_list(raw), len(dims)) for raw in recorded[2:5])
     inputs = [_input(*parts) for parts in zip(dims, *more, strict=True)]
     text = format_signature(OpCall(recorded.op, tuple(inputs)))
+    has_shapes = any(map(has_shape, inputs))
     if recorded.comm:
         inputs.append(Scalar(collective_of(recorded.comm)))
-    return Signature(recorded.op, text, format_inputs(tuple(inputs)), any(map(_has_shape, dims)))
+    return Signature(recorded.op, text, format_inputs(tuple(inputs)), has_shapes)
 
 
 def _list(raw: bytes) -> list[Any]:
@@ -63,10 +72,6 @@ def _list(raw: bytes) -> list[Any]:
 
 def _padded(values: list[Any], length: int) -> list[Any]:
     return (values + [None] * length)[:length]
-
-
-def _has_shape(dim: Any) -> bool:
-    return isinstance(dim, list) and len(dim) > 0
 
 
 def _is_shape(value: Any) -> bool:

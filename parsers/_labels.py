@@ -18,7 +18,14 @@ from pyprof2.parsers._pyprof_markers import MarkerError, parse_call, parse_stack
 from pyprof2.parsers._steps import MAYBE_STEP
 from pyprof2.problems import MARKER_BROKEN, MARKER_PEAKS, MARKER_VERSION
 from pyprof2.recording import Signature
-from pyprof2.signatures import Input, OpCall, Scalar, Tensor, format_inputs, format_signature
+from pyprof2.signatures import (
+    Input,
+    OpCall,
+    Scalar,
+    format_inputs,
+    format_signature,
+    has_shape,
+)
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -98,13 +105,8 @@ class Label:
 def new_signature(op: str, inputs: Sequence[Input]) -> Signature:
     """Return the signature of an op with these inputs."""
     call = OpCall(op, tuple(inputs))
-    has_shapes = any(_has_shape(item) for item in inputs)
+    has_shapes = any(map(has_shape, inputs))
     return Signature(op, format_signature(call), format_inputs(call.inputs), has_shapes)
-
-
-def _has_shape(item: Input) -> bool:
-    parts = item if isinstance(item, tuple) else (item,)
-    return any(isinstance(part, Tensor) and len(part.shape) > 0 for part in parts)
 
 
 def label_text(text: str) -> Label:

@@ -13,6 +13,7 @@ from pyprof2.columns import distinct as distinct_values
 from pyprof2.markers import DOMAIN, format_marker, pack_payload
 from pyprof2.parsers._labels import Label, label_marker, machine_of, name_layers
 from pyprof2.parsers._names import cut_names
+from pyprof2.parsers._nccl_payloads import NcclCalls
 from pyprof2.parsers._nsight_rows import ID_MASK, codes_array, distinct, ints, where
 from pyprof2.parsers._nsight_texts import cut_texts, label_parts
 from pyprof2.parsers._steps import OpSpan, StepMark, StepRanges
@@ -110,6 +111,7 @@ class RangeReader:
         self._foreign = np.array([_DEFAULT_DOMAIN])
         self._domains: dict[int, str | None] = {_DEFAULT_DOMAIN: None}
         self._open: list[Columns] = []
+        self._nccl = NcclCalls()
         self._ranges = StepRanges(process.spool)
         self._op_span = OpSpan()
 
@@ -181,8 +183,26 @@ class RangeReader:
             words = [self._domains.get(number, UNNAMED_DOMAIN) for number in unique.tolist()]
             table = [-1 if word is None else domains[word] for word in words]
             named["domain"] = codes_array(np.array(table, np.int32)[place])
+            named["signature_id"] = self._calls(rows, is_other)
             columns = where(columns | named, is_other)
             self._ranges.append(columns, int(is_other.sum()))
+
+    def _calls(self, rows: Columns, wanted: Bool) -> pa.Array:
+        """Return the signatures of the collectives that ranges describe in their payloads."""
+        registered = self._strings.positions(ints(rows["jsonTextId"]))
+        described = (registered >= 0) | (ints(pc.binary_length(rows["jsonText"]), 0) > 0)
+        found = np.full(len(described), -1, np.int64)
+        at = np.flatnonzero(described & wanted)
+        if len(at):
+            chosen = {name: column.take(pa.array(at)) for name, column in rows.items()}
+            payloads = self._texts(chosen["jsonText"], registered[at])
+            names = self._texts(chosen["text"], self._strings.positions(ints(chosen["textId"])))
+            for row, *said in zip(
+                at.tolist(), names.to_pylist(), payloads.to_pylist(), strict=True
+            ):
+                call = self._nccl.signature(*said)
+                found[row] = -1 if call is None else self._labels.signatures[call]
+        return pa.array(found, mask=found < 0)
 
     def _with_numbers(self, label: Labelled, codes: Int, payload: pa.Array) -> NDArray[np.int32]:
         """Return the codes of names; markers of collectives get the number in their payload."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from pyprof2.problems import Advice
+from pyprof2.problems import WITH_GPU, Advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ _KINETO: Final = TraceFormat(
     recognises=_is_kineto,
     reader="pyprof2.parsers.kineto",
     advice=Advice(
-        gpu=f"on a machine with a GPU: {_BOTH}",
+        gpu=f"{WITH_GPU}{_BOTH}",
         ops=_BOTH,
         launches="start recording before the work: use a schedule with warm-up steps",
         outside="wrap own CUDA calls in record_function or a custom op",
@@ -106,7 +106,7 @@ _KINETO: Final = TraceFormat(
         memory="profile(profile_memory=True)",
         allocations="profile(profile_memory=True), or pyprof2 capture --memory",
         later="record later steps: schedule(wait=…, warmup=…), or pyprof2 capture --steps A:B",
-        problem="newer PyTorch writes cleaner files",
+        problem="if it matters, record with another version of PyTorch",
     ),
 )
 
@@ -125,7 +125,7 @@ _NSIGHT: Final = TraceFormat(
     recognises=_is_nsight,
     reader="pyprof2.parsers.nsight",
     advice=Advice(
-        gpu="on a machine with a GPU: nsys profile --trace=cuda,nvtx",
+        gpu=f"{WITH_GPU}nsys profile --trace=cuda,nvtx",
         ops=_NSYS_SHAPES,
         launches="let nsys start before the work, and export the whole of its report",
         outside="mark the functions that launch them with pyprof2.wrap()",

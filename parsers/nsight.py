@@ -96,7 +96,9 @@ _ACTIVITY_COLUMNS: Final = (
 )  # fmt: skip
 _CALL_COLUMNS: Final = ("globalTid", "correlationId", "nameId", "eventClass")
 _NODE_COLUMNS: Final = ("globalTid", "graphNodeId", "originalGraphNodeId")
-_RANGE_COLUMNS: Final = ("eventType", "globalTid", "textId", "domainId", "int64Value")
+_RANGE_COLUMNS: Final = (
+    "eventType", "globalTid", "textId", "domainId", "int64Value", "jsonTextId"
+)  # fmt: skip
 
 _BACKTRACE_CLASS: Final = 67
 """Calls of this `eventClass` repeat others, to hold their backtraces."""
@@ -203,7 +205,9 @@ class _ExportReader:
         self._all_known = bool(self._processes)
         for process, rows in self._by_process(_CALLS, "globalTid", _CALL_COLUMNS):
             self._add_calls(process, rows)
-        for process, rows in self._by_process(_RANGES, "globalTid", _RANGE_COLUMNS, text="text"):
+        for process, rows in self._by_process(
+            _RANGES, "globalTid", _RANGE_COLUMNS, ("text", "jsonText")
+        ):
             if process.number not in self._ranges:
                 self._ranges[process.number] = RangeReader(process, self._strings)
             self._ranges[process.number].add(rows)
@@ -258,12 +262,11 @@ class _ExportReader:
             process.spool.append("stalls", times | waits(process, timed), len(timed["start"]))
 
     def _by_process(
-        self, table: str, key: str, columns: Iterable[str], text: str | None = None
+        self, table: str, key: str, columns: Iterable[str], texts: Iterable[str] = ()
     ) -> Iterator[tuple[Process, Columns]]:
         """Yield the rows of a table, batch by batch and process by process."""
         wanted: dict[str, ColumnType] = dict.fromkeys(("start", "end", *columns), "int")
-        if text is not None:
-            wanted[text] = "text"
+        wanted |= dict.fromkeys(texts, "text")
         for rows in self._database.batches(table, wanted):
             keys = ints(rows[key])
             # Machines may have processes of one number: what is above it says whose it is.

@@ -76,6 +76,8 @@ class Problem:
         return self.advice or of_format.problem
 
 
+WITH_GPU: Final = "on a machine with a GPU: "
+"""How advice begins that is on recordings without any GPU."""
 FORMULA_FAILED: Final = "the formula failed:"
 """How the note of an estimate begins whose formula raised what it should not."""
 SEPARATOR: Final = ": "

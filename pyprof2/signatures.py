@@ -208,6 +208,13 @@ DTYPE_NUMBERS: Final = {
 """PyTorch's numbers of its dtypes, as they stand among recorded arguments."""
 
 
+def has_shape(item: Input) -> bool:
+    """Return whether an input is a tensor, or has one, whose shape was recorded."""
+    parts = item if isinstance(item, tuple) else (item,)
+    # A tensor of one number has no sizes; its type says that it was recorded.
+    return any(isinstance(part, Tensor) and bool(part.shape or part.dtype) for part in parts)
+
+
 def nbytes(count: int, dtype: str | None) -> int | None:
     """Return the bytes of `count` elements, rounded up; None where the dtype is not known."""
     bits = DTYPE_BITS.get(dtype or "")

@@ -37,6 +37,7 @@ from pyprof2.analysis.costs import (
     softmax_loss,
     state_space,
     templates,
+    trainers,
     triton,
     vision,
 )
@@ -66,7 +67,7 @@ from pyprof2.problems import FORMULAS_NOT_LOADED, with_detail
 FAMILIES: Final = (
     matmul, linalg, conv, attention, norm, softmax_loss, pointwise, reduce, copies, index,
     embedding, pool, optimizer, rnn, fft, random, comm, sharding, fbgemm, quantised,
-    experts, vision, state_space, triton, templates,
+    experts, vision, state_space, triton, templates, trainers,
 )  # fmt: skip
 """The modules whose import fills the registry."""
 

@@ -112,6 +112,8 @@ _FORWARD: Final = {
     "aiter::mha_fwd": _flash(5, 6),
     "aiter::_flash_attn_forward": _flash(5, 6),
     "aiter::fmha_v3_fwd": _flash(5, 6),
+    "aiter::mha_varlen_fwd": _flash(12, 13, 3, 5, pages=18),
+    "aiter::fmha_v3_varlen_fwd": _flash(12, 13, 3, 5, pages=19),
 }
 _BACKWARD: Final = {
     "aten::_flash_attention_backward": _flash(11, 15, 6, 8, result=4),
@@ -139,6 +141,8 @@ _EARLIER: Final = {
     ),
     "xformers_flash::flash_bwd": (12, int, _flash(15, -1, 9, 11, result=4)),
     "xformers_flash3::flash_fwd": (6, int, _flash(10, -1, 3, 6, used=5)),
+    "aiter::mha_varlen_fwd": (10, bool, _flash(11, 12, 3, 5, pages=17)),
+    "aiter::fmha_v3_varlen_fwd": (10, bool, _flash(11, 12, 3, 5, pages=18)),
 }  # fmt: skip
 """Versions of before: which input has which type in them, and where the arguments were."""
 
@@ -536,7 +540,8 @@ def batch_prefill(call: OpCall) -> Cost:
     return _cost(work, 2 * widths, tallied, (least.bytes, tallied.bytes))
 
 
-_PAGED_OPS: Final = ("_C::paged_attention_v1", "_C::paged_attention_v2")
+_ROCM_PAGED: Final = "_rocm_C::paged_attention"
+_PAGED_OPS: Final = ("_C::paged_attention_v1", "_C::paged_attention_v2", _ROCM_PAGED)
 
 
 @cost_of(*_PAGED_OPS, category="attention")
@@ -546,9 +551,11 @@ def paged_attention(call: OpCall) -> Cost:
     flops 4·b·h·keys·d. Assumed: all sequences as long as the longest; at least one key each.
     bytes: q, the rows of k and v in use, the result.
     """
-    at = 4 if call.op.endswith("v2") else 1
+    at = 1 if call.op.endswith("v1") else 4
     q, k, v = (tensor(call, at + place) for place in range(3))
-    heads_k, longest = integer(call, at + 3), integer(call, at + 8)
+    # Later versions of ROCm's have where the queries of each sequence begin, before the lengths.
+    more = call.op == _ROCM_PAGED and integer(call, at + 7) is None
+    heads_k, longest = integer(call, at + 3), integer(call, at + 8 + more)
     if not heads_k or longest is None:
         refuse("the lengths of the cached sequences are not in the recording")
     batch, heads, width = q.shape

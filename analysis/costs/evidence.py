@@ -423,9 +423,9 @@ def _by_description(
     codes = {}
     for number in np.unique(signature[rows]).tolist():
         cost = estimate(calls[number]).cost
-        is_told = cost and cost.params.startswith("collective=") and not cost.assumed
+        is_used = cost and cost.params.startswith("collective=") and not cost.assumed
         clue = Clue("the recorder's description of the collective", Evidence(described=cost))
-        codes[number] = known[clue] if is_told else -1
+        codes[number] = known[clue] if is_used else -1
     # The code of several is that of none.
     of_row = np.array([codes[number] for number in signature[rows].tolist()], np.int64)
     around = ops.parent[rows]

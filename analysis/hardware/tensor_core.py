@@ -93,6 +93,9 @@ def tensor_core_by_name(kernel: str) -> Verdict:
     name = kernel.strip().removesuffix(".kd")[:TELLING]
     short = short_name(kernel)[:TELLING]
     for rule in RULES:
+        # Triton's kernels have bare names: no parameters, no template arguments, no namespace.
+        if rule.own and rule.family == "Triton" and short != name:
+            continue
         if word := rule.pattern.search(short if rule.own else name):
             evidence = f"'{word[0].strip()[-_QUOTED:]}': {rule.meaning}"
             return Verdict(rule.tensor_core, rule.family, evidence)

@@ -102,14 +102,15 @@ def _recorded(said: Mapping[str, Any], rank: int) -> DescribedCall:
     size = size if isinstance(size, int) and size > 0 else (len(ranks) if ranks else None)
     counts = [said.get(key) for key in ("in_count", "out_count")]
     into, out = (None if not isinstance(n, int) else nbytes(n, dtype) for n in counts)
+    into, out = said.get("in_bytes", into), said.get("out_bytes", out)
     found = DescribedCall(
         kind, _text(said.get("group_name")), _text(said.get("group_desc")), size, ranks,
         dtype=dtype, root=said.get("root"), peer=said.get("peer"),
         asynchronous=said.get("asynchronous"),
     )  # fmt: skip
-    if into is None or out is None:
+    if into is None and out is None:
         return found
-    if not fits_group(kind, into, out, size):
+    if into is not None and out is not None and not fits_group(kind, into, out, size):
         note = f"recorded {into} bytes in and {out} out do not fit {size} ranks of {kind}"
         return replace(found, note=note)
     found = replace(found, in_bytes=into, out_bytes=out, bytes_source="recorded")
@@ -189,18 +190,21 @@ def with_range(found: DescribedCall, op: str, called: Sequence[DescribedCall]) -
     """
     if not called or found.bytes_source or found.note:
         return found
+    # NCCL's own description of a call is nearer to it than the range of PyTorch around.
+    called = [each for each in called if each.bytes_source == "recorded"] or called
     kind = found.kind or kind_of(op) or called[0].kind
     if any(each.kind != kind or each.bytes_source is None for each in called):
         return found
     sums = together(called)
-    into, out, size = sums.in_bytes or 0, sums.out_bytes, found.size
-    if size and kind == _GROWS:
+    into, out, size = sums.in_bytes, sums.out_bytes, found.size or sums.size
+    if size and into is not None and kind == _GROWS:
         out = into * size
-    elif size and kind == _SHRINKS:
+    elif size and into is not None and kind == _SHRINKS:
         out = into // size
     return replace(
-        found, in_bytes=into, out_bytes=out, dtype=found.dtype or sums.dtype,
-        bytes_source="input_dims",
+        found, in_bytes=into, out_bytes=out, dtype=found.dtype or sums.dtype, size=size,
+        name=found.name or sums.name, root=sums.root if found.root is None else found.root,
+        bytes_source=sums.bytes_source,
     )  # fmt: skip
 
 

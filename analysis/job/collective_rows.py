@@ -50,7 +50,7 @@ _WORDS: Final = (
 """Kind and its words, the most specific first."""
 _KIND_RULES: Final = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _WORDS)
 _COMM_OP: Final = re.compile(
-    r"c10d::|_c10d_functional(?:_autograd)?::|nccl:|gloo:|mpi:|symm_mem::|record_param_comms$"
+    r"p?nccl[A-Z]|c10d::|_c10d_functional(?:_autograd)?::|nccl:|gloo:|mpi:|symm_mem::|record_param_comms$"
     r"|_C_custom_ar::|(?:vllm|sgl_kernel|aiter)::all_|_dtensor::|deep_ep"
 )
 _WORK: Final = re.compile(r"gloo:(?!.*(?:wait|monitored))")

@@ -6,9 +6,18 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyprof2 import problems
 from pyprof2.analysis.summaries.findings import Finding
-from pyprof2.problems import FOREIGN_WORK, FRAMES_LOST, OPEN_STEPS, PROBLEMS, SEPARATOR, look_up
+from pyprof2.problems import (
+    FOREIGN_WORK,
+    FRAMES_LOST,
+    OPEN_STEPS,
+    PROBLEMS,
+    SEPARATOR,
+    UNKNOWN_EVENT,
+    WITH_GPU,
+    look_up,
+    look_up_skipped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +38,10 @@ _NOTE_GRAPHS: Final = (
     "recording made otherwise: pyprof2 parse --torch-trace"
 )
 _NO_GPU: Final = "no GPU activity: op calls are profiled by their time on the CPU"
+_LISTED: Final = "a GPU is listed, but none of its work: op calls are profiled by their time"
+_UNDELIVERED: Final = "calls gave the GPU work, and none of it is in the recording"
+_SHOWN: Final = "prof --by range shows the time of the ranges on the host"
+_OTHER_TOOL: Final = "these are not events of torch.profiler, or of one from before 2021: use it"
 _GRAPHS_SHOWN: Final = 5
 """So many graphs that nothing explains are named, those with the most kernels."""
 _FOUND: Final = {
@@ -46,22 +59,12 @@ def find_lacks(
     Args:
         summary: as `pyprof2.analysis.summaries.summary.summary` returns it.
         manifest: of the store.
-        advice: of the format of the recording.
+        advice: on the recording, as `decided` returns it.
     """
     yield from _problems(manifest, advice)
-    # Without what was done already.
-    if summary["ops_with_shapes_count"]:
-        text = "other ops have shapes: what these work on is not recorded by any option"
-        advice = replace(advice, shapes=text)
-    if min(summary["steps"], default=0) > 0 and summary["launched_count"]:
-        text = "they were launched before the recording began: later steps are whole"
-        advice = replace(advice, launches=text)
-    if any(FRAMES_LOST in rank["problems"] for rank in manifest["ranks"]):
-        text = PROBLEMS[FRAMES_LOST].advice
-        advice = replace(advice, layers=text, sources=text)
-    lacks = _lacks(summary, advice)
+    lacks = _lacks(summary, manifest, advice)
     if has_foreign_work(manifest):
-        lacks = (lack for lack in lacks if lack.finding != _NO_GPU)
+        lacks = (lack for lack in lacks if lack.finding not in (_NO_GPU, _LISTED))
     yield from lacks
     yield from _graphs(manifest)
     yield from _compiled(manifest)
@@ -72,6 +75,43 @@ def find_lacks(
     yield from _facts(summary, manifest)
 
 
+def decided(summary: Mapping[str, Any], manifest: Mapping[str, Any], advice: Advice) -> Advice:
+    """Return the advice on a recording without what was done already, by what is in it.
+
+    All that speaks of a lack takes it from here, so that no two lines contradict each other.
+
+    Args:
+        summary: as `pyprof2.analysis.summaries.summary.summary` returns it.
+        manifest: of the store.
+        advice: of the format of the recording.
+    """
+    s = summary
+    found = {}
+    if s["ops_with_shapes_count"]:
+        found = dict.fromkeys(("shapes", "inputs"), _NO_OPTION)
+    if min(s["steps"], default=0) > 0 and s["launched_count"]:
+        found["launches"] = "they were launched before the recording began: later steps are whole"
+    if s["frame_count"]:
+        found["sources"] = (
+            "Python frames are recorded, and none is of a file that is taken for yours: "
+            "--source-root DIR names the folder of your code"
+        )
+        found["layers"] = "Python frames are recorded, and none calls an nn.Module"
+    if any(FRAMES_LOST in rank["problems"] for rank in manifest["ranks"]):
+        found |= dict.fromkeys(("layers", "sources"), PROBLEMS[FRAMES_LOST].advice)
+    if s["gpu_call_count"]:
+        found["gpu"] = _NOT_DELIVERED
+    elif s["listed_gpu_count"]:
+        how = advice.gpu.removeprefix(WITH_GPU)
+        found["gpu"] = f"{how}; if this was done, {_NOT_DELIVERED}"
+    return replace(advice, **found)
+
+
+_NO_OPTION: Final = "PyTorch does not record shapes for these ops; no option changes that"
+_NOT_DELIVERED: Final = (
+    "the GPU's profiling interface (CUPTI, ROCm: roctracer) delivered nothing: check the driver, "
+    "the permission to profile, WSL, and that no other profiler runs"
+)
 _PARSE_AGAIN: Final = (
     "copy the file again, and parse the folder again: only what is missing is read"
 )
@@ -128,16 +168,36 @@ def _problems(manifest: Mapping[str, Any], advice: Advice) -> Iterator[Finding]:
             yield Finding("problem", problem.text, count, None, what_to_do, rank["rank"])
 
 
-def _lacks(s: Mapping[str, Any], advice_on: Advice) -> Iterator[Finding]:
+def _held(s: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Name what a file holds that is neither an op nor work of a GPU."""
+    for name, what in (("range_count", "ranges"), ("frame_count", "calls of Python functions")):
+        if s[name]:
+            yield f"{s[name]:,} {what}"
+    counts: Counter[str] = Counter()
+    for rank in manifest["ranks"]:
+        counts.update({k: n for k, n in rank["skipped"].items() if k.startswith(UNKNOWN_EVENT)})
+    for key, count in counts.most_common(_GRAPHS_SHOWN):
+        yield f"{count:,} {look_up_skipped(key).text}"
+
+
+def _lacks(
+    s: Mapping[str, Any], manifest: Mapping[str, Any], advice_on: Advice
+) -> Iterator[Finding]:
     """Yield what is missing, each with the flag to record with."""
     kernels, ops, backward = s["kernel_count"], s["op_count"], s["backward_count"]
     linked = s["linked_count"]
     nothing = not (kernels or ops or s["copy_count"])
+    held = list(_held(s, manifest))
+    calls = s["gpu_call_count"]
     missing: tuple[_Lack, ...] = (
-        (_NO_GPU,
-         int(s["no_gpu"] and ops > 0), None, advice_on.gpu),
-        ("nothing was recorded", int(nothing), None,
+        (_UNDELIVERED, calls if s["no_gpu"] else 0, None, advice_on.gpu),
+        (_LISTED if s["listed_gpu_count"] else _NO_GPU,
+         int(s["no_gpu"] and ops > 0 and not calls), None, advice_on.gpu),
+        ("nothing was recorded", int(nothing and not (calls or held)), None,
          "let the profiler run while the program works"),
+        (f"neither ops nor work of a GPU: the file holds {' and '.join(held)}",
+         int(nothing and bool(held) and not calls), None,
+         _SHOWN if s["range_count"] else advice_on.ops if s["frame_count"] else _OTHER_TOOL),
         ("no PyTorch ops", int(kernels > 0 and not ops), None, advice_on.ops),
         *_unlinked(s, advice_on),
         ("linked kernels whose op has no shapes", s["shapeless_count"], linked, advice_on.shapes),
@@ -245,5 +305,5 @@ def _facts(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
             text = f"events read with the {_SCANNERS.get(scanner, scanner)} scanner"
             yield Finding("info", text, count, rank=rank["rank"])
         for key, count in sorted(rank["skipped"].items()):
-            text = f"not read: {problems.look_up_skipped(key).text}"
+            text = f"not read: {look_up_skipped(key).text}"
             yield Finding("info", text, count, rank=rank["rank"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -13,13 +14,14 @@ import pyarrow.compute as pc
 from pyprof2.analysis.chunked import chunks_of, in_time_order, stretches, whole
 from pyprof2.analysis.intervals import Covered
 from pyprof2.analysis.linking.kernels import UNSURE
+from pyprof2.analysis.summaries.range_times import USERS_KINDS
 from pyprof2.analysis.summaries.rows import is_engine
 from pyprof2.analysis.summaries.totals import Totals
 from pyprof2.analysis.time.recordings import recorded_span
 from pyprof2.recording import code_column, int_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool
@@ -32,11 +34,15 @@ NEEDED: Final = {
     "ops": ("start_ns", "dur_ns", "self_ns", "pid", "tid", "op", "signature_id", "layer", "source",
             "sequence_nr", "flops", "cost_status"),
     "signatures": ("has_shapes",),
-    "devices": ("name",),
+    "ranges": ("kind",),
+    "launches": ("name",),
+    "devices": ("name", "device_type"),
     "trace": ("start_ns", "profiler"),
 }  # fmt: skip
 """The columns that `totals` reads of each table."""
 
+_GIVES_WORK: Final = re.compile(r"Launch|Memcpy|Memset")
+"""Calls of CUDA and HIP, and of their drivers, after which a device has work."""
 _SPAN: Final = ("start_ns", "dur_ns")
 _BUSY: Final = ("device", *_SPAN)
 _THREAD: Final = ["pid", "tid"]
@@ -64,6 +70,14 @@ def totals(tables: Mapping[str, ChunkedTable], rank: int = 0) -> Totals:
         "copy_time_ns": sum(_sum(p["dur_ns"]) for p in chunks_of(tables["copies"], ["dur_ns"])),
         "other_threads_count": kernels.on_other_threads(ops),
         **_busy(tables),
+        **_range_counts(tables["ranges"]),
+        "listed_gpu_count": _count_of(
+            whole(tables["devices"], ["device_type"])["device_type"], lambda kind: kind != "cpu"
+        ),
+        "gpu_call_count": sum(
+            _count_of(part["name"], _GIVES_WORK.search)
+            for part in chunks_of(tables["launches"], NEEDED["launches"])
+        ),
         **ops.counts,
         **kernels.counts,
     }
@@ -71,6 +85,22 @@ def totals(tables: Mapping[str, ChunkedTable], rank: int = 0) -> Totals:
     of = ("kernels", "copies") if has_gpu else ("ops",)
     spans = chain.from_iterable(chunks_of(tables[name], _SPAN) for name in of)
     return Totals(rank, span_ns=recorded_span(spans, trace), **facts)
+
+
+def _range_counts(ranges: ChunkedTable) -> dict[str, int]:
+    """Return how many ranges there are, and how many calls of Python functions and modules."""
+    kinds = {"range_count": USERS_KINDS, "frame_count": ("python", "module")}
+    found = dict.fromkeys(kinds, 0)
+    for part in chunks_of(ranges, NEEDED["ranges"]):
+        for name, own in kinds.items():
+            found[name] += _count_of(part["kind"], own.__contains__)
+    return found
+
+
+def _count_of(column: pa.ChunkedArray, fits: Callable[[str], Any]) -> int:
+    """Return how many texts fit; each distinct one is looked at once."""
+    code, texts = code_column(pa.table([column], ["text"]), "text")
+    return int(np.array([*(bool(fits(text)) for text in texts), False])[code].sum())
 
 
 def with_source(kernels: pa.Table, ops: pa.Table) -> dict[str, Any]:

@@ -42,7 +42,7 @@ _OWN_FORMULA: Final = (
     "register a formula of your own, pyprof2.analysis.costs.cost_of, and parse the recording again"
 )
 _MEND: Final = "mend the formula, and parse the recording again"
-_PARTLY_RECORDED: Final = "newer PyTorch records more of the inputs"
+_PARTLY_RECORDED: Final = "this version of PyTorch does not record these inputs; another one may"
 _NAME_IT: Final = "name a device like it, or a file that describes it, with --device"
 _WORDS: Final = {"no_formula": "no formula", "no_shapes": "no shapes"}
 

@@ -79,9 +79,11 @@ class RunFindings(RunTime):
     @property
     def how_to_record(self) -> Advice:
         """How to record what is missing, with the profiler that was used."""
+        from pyprof2.analysis.summaries.checks import decided
         from pyprof2.parsers.formats import advice_of
 
-        return advice_of(self._tables.summary["profilers"])
+        summary = self._tables.summary
+        return decided(summary, self.manifest, advice_of(summary["profilers"]))
 
     @cached_property
     def warnings(self) -> list[str]:

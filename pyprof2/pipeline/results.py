@@ -48,7 +48,8 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     of_steps, used = steps.steps_and_use(tables, windows, rank.rank)
     yield "steps", [of_steps]
     yield "device_use", [used]
-    yield "summary", [summary.totals(tables, rank.rank).table()]
+    every = tables | {name: rank.parts(name) for name in ("ranges", "launches")}
+    yield "summary", [summary.totals(every, rank.rank).table()]
     yield "ledger", [ledger.of_tables(tables, rank.rank)]
     used = utilization.utilization(tables, windows, rank.devices(), None, rank.rank)
     yield "utilization", [used]

@@ -52,6 +52,8 @@ def heading(run: Run, width: int) -> list[str]:
     items.append(("open", ", ".join(open_steps(run.manifest))))
     if summary["no_gpu"]:
         host = "not read; its host" if has_foreign_work(run.manifest) else "CPU"
+        if summary["gpu_call_count"]:
+            host = "work not delivered; its host"
         items.insert(0, ("device", ", ".join([host, *summary["devices"]])))
         calls, time = int(run.ledger["count"].sum()), summary["op_time_ns"]
         items.append(("op calls", f"{calls:,} in {format_time(time)}"))
@@ -434,6 +436,8 @@ def _without_gpu(run: Run) -> str:
         else ""
     )
     gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
+    if run.summary["gpu_call_count"]:
+        gpu = "the GPU's work was not delivered: "
     around = time - int(run.ledger["time_ns"].sum())
     engine = f", {format_time(around)} of it in {_ENGINE}" if around >= LARGE * time > 0 else ""
     words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{engine}{most}"

@@ -31,7 +31,7 @@ from pyprof2.reports.cells import Listing, in_order, length, listed, taken
 from pyprof2.reports.heading import heading, left_out, share_text
 from pyprof2.reports.pyprof_columns import PYPROF_COLUMNS
 from pyprof2.reports.query import FINER_AXES, GUESSED, KERNEL, SHARE_COLUMNS, Query, SortKey
-from pyprof2.reports.table import ADDITIVE, Content, lines, pyprof_header, rows_shown
+from pyprof2.reports.table import ADDITIVE, Content, drawn, lines, pyprof_header, rows_shown
 from pyprof2.tables import KERNELS
 from pyprof2.units import format_rate, format_time
 
@@ -77,7 +77,7 @@ class Profile:
     @property
     def missing(self) -> str | None:
         """Why there is nothing to show; None where there is something."""
-        if len(self.sums.chosen):
+        if len(self.sums.chosen) or self._has_only_ranges:
             return None
         every = self.run.sums(())
         return (
@@ -86,8 +86,33 @@ class Profile:
             else ("there is nothing to profile in it")
         )
 
+    @property
+    def _has_only_ranges(self) -> bool:
+        """Whether ranges of the host are all that can be shown, and are asked for."""
+        found = self.run.summary
+        nothing = found["no_gpu"] and not found["op_count"]
+        return nothing and found["range_count"] > 0 and self.query.axes in ((), ("range",))
+
+    def _write_ranges(self) -> None:
+        """Write the time of ranges on the host."""
+        from pyprof2.analysis.summaries.range_times import INPUT, RANGE_TIMES, range_times
+
+        query, run = self.query, self.run
+        rows = range_times(run.table("ranges").select(INPUT), query.depth)
+        if not query.target.is_text:
+            query.target.write_frame(rows, RANGE_TIMES, query.top)
+            return
+        notes = ["no work of a GPU and no ops: the time of the ranges on the host"]
+        target, shown = query.target, rows.head(rows_shown(query))
+        table = drawn(shown, target).lines
+        left = [f"{len(rows) - len(shown):,} more"] if len(shown) < len(rows) else []
+        target.write_lines([*heading(run, target.line_width), *notes, "", *table, *left])
+
     def write(self) -> None:
         """Write the profile in the form and to the place that are asked for."""
+        if self._has_only_ranges:
+            self._write_ranges()
+            return
         if self.query.axes != KERNEL:
             self._write_sums()
             return

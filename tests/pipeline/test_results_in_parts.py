@@ -35,7 +35,7 @@ READ = {
     ))))
     for name in (
         "kernels", "copies", "ops", "ranges", "signatures", "devices", "trace", "idle",
-        "graph_nodes",
+        "graph_nodes", "launches",
     )
 }  # fmt: skip
 
@@ -185,6 +185,7 @@ class Made:
             "ranges": ranges, "idle": idle, "devices": [{"device": 0, "name": "A"}],
             "signatures": [{"has_shapes": True}, {"has_shapes": False}],
             "trace": [{"start_ns": 0, "end_ns": self.long}],
+            "launches": [],
         }  # fmt: skip
         return {name: canonical(name, *own).select(READ[name]) for name, own in rows.items()}
 

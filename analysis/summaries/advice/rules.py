@@ -75,7 +75,7 @@ RULES: Final = (
     Rule(
         "slow-fused", "Fused kernels are far from their roof",
         "kernels of the compiler longer than 10 us, below 30 % of their roof, take 5 % of the time",
-        "mode='max-autotune', channels_last, sizes that are multiples of 16, contiguous inputs",
+        "mode='max-autotune', sizes that are multiples of 16, contiguous inputs",
         compiled.slow_fused,
     ),
     Rule(
@@ -119,7 +119,8 @@ RULES: Final = (
     Rule(
         "tensor-cores-unused", "Tensor Cores could have worked",
         "kernels that Tensor Cores could have replaced take 2 % of the kernels' time or more",
-        "sizes in multiples of 8, TF32 (set_float32_matmul_precision('high')), channels_last",
+        "sizes in multiples of 8, TF32 (set_float32_matmul_precision('high')); for convolutions "
+        "channels_last",
         device.tensor_cores_unused,
     ),
     Rule(

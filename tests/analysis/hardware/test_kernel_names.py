@@ -365,3 +365,15 @@ def test_short_names_of_real_kernels_have_no_brackets(shared: Path) -> None:
 
     assert len(names) > 700
     assert not [short for short in shorts if set(short) & set("<>() ")]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "category"),
+    [
+        ("sm80_xmma_pooling_fw_4d_f16f16_nhwc", "pool"), ("cutlass_pooling_kernel", "pool"),
+        ("void cudnn::pooling_fw_4d_kernel<float>(float*)", "pool"),
+        ("sm80_xmma_gemm_f16f16_f16f32", "matmul"),
+    ],
+)  # fmt: skip
+def test_pooling_is_no_product_whoever_made_it(kernel: str, category: str) -> None:
+    assert category_by_name(kernel) == category

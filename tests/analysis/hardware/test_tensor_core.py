@@ -385,6 +385,8 @@ NAMES = {
         _ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64EEEv
         void paged_attention_ll4mi_reduce_kernel<__hip_bfloat16, 128, 128, 256, 3>(P)
         Cijk_S_GA
+        sm80_xmma_pooling_fw_4d_f16f16_nhwc
+        Cijk_SB_BiasSB_HAS_ScaleAlphaVec_PostGSU16_VW4
     """,
     ("no", "operations without a product, by their words"): r"""
         void flashinfer::norm::RMSNormKernel<8u, __half>(T2 *, T2 *, T2 *, unsigned int)
@@ -421,7 +423,6 @@ NAMES = {
         immutable_state(float*)
         void clover::par_ranged2d_kernel<PdV_kernel(bool, int)::[lambda(int) (instance 1)]>(R)
         Cijk_Alik_Bljk_SB_MT64x64x16_SE_1LDSB0_APM1_ABV0_TT4_4_TLDS0
-        Cijk_SB_BiasSB_HAS_ScaleAlphaVec_PostGSU16_VW4
         fused_moe
         void marlin::helper(int)
         void deep_gemm::some_kernel<1>(int)
@@ -620,3 +621,26 @@ def test_eligible_is_what_the_hardware_can_do(
     answer: bool | None,  # noqa: FBT001 -- pytest passes it by name
 ) -> None:
     assert eligible(category, dtype, dims, capability, device) is answer
+
+
+@pytest.mark.parametrize(
+    ("kernel", "family"),
+    [
+        ("matmul_k(float*, float*, float*, int)", "unknown"),
+        ("void my_matmul<float, 16>(float const*, float*)", "unknown"),
+        ("matmul_kernel", "Triton"), ("matmul_kernel.kd", "Triton"),
+        ("_attn_fwd", "Triton"), ("_attn_fwd(float*)", "unknown"),
+    ],
+)  # fmt: skip
+def test_a_function_with_parameters_is_not_made_by_triton(kernel: str, family: str) -> None:
+    assert tensor_core_by_name(kernel).family == family
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    ["Cijk_Ailk_Bljk_SB_MT64x64x8_SE_PostGSU", "Cijk_S_PostGSU4",
+     "sm80_xmma_pooling_fw_4d_f16f16_nhwc"],
+)  # fmt: skip
+def test_sums_of_parts_and_pooling_hold_no_product(kernel: str) -> None:
+    assert tensor_core_by_name(kernel).tensor_core == "no"
+    assert tensor_core_by_name("Cijk_Ailk_Bljk_SB_MT64x64x8_MI32x32x8").tensor_core == "yes"

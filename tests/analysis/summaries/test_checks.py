@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.summaries.checks import find_lacks
+from pyprof2.analysis.summaries.checks import decided, find_lacks
 from pyprof2.analysis.summaries.findings import COLUMNS, Finding, findings_table, merge_ranks
+from pyprof2.analysis.summaries.range_times import INPUT, range_times
 from pyprof2.api.run import load
+from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from tests.kineto_events import (
     ENGINE,
@@ -25,6 +28,7 @@ from tests.kineto_events import (
     node,
     op,
     step,
+    trace,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +50,8 @@ def findings(found: pd.DataFrame, severity: str) -> dict[str, int]:
 
 
 def check(run: Run) -> pd.DataFrame:
-    return findings_table(find_lacks(run.summary, run.manifest, ADVICE))
+    advice = decided(run.summary, run.manifest, ADVICE)
+    return findings_table(find_lacks(run.summary, run.manifest, advice))
 
 
 def lacks(folder: Path, *events: Event | list[Event]) -> dict[str, int]:
@@ -113,7 +118,11 @@ def test_replayed_graphs_are_a_lack_of_ops(tmp_path: Path) -> None:
     [
         pytest.param([op("a", 0, 9)], "no GPU activity: op calls", id="no GPU"),
         pytest.param([kernel(0, 9, 1)], "no PyTorch ops", id="no ops"),
-        pytest.param([annotation("x", 0, 9)], "nothing was recorded", id="nothing"),
+        pytest.param(
+            [annotation("x", 0, 9)],
+            "neither ops nor work of a GPU: the file holds 1 ranges",
+            id="nothing",
+        ),
     ],
 )
 def test_half_a_recording_says_which_half(
@@ -221,3 +230,129 @@ def test_a_count_that_fits_no_column_is_an_error_and_no_float() -> None:
 
     with pytest.raises(OverflowError):
         findings_table(found)
+
+
+GPU: Final = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]}
+CUPTI: Final = "delivered nothing"
+WITHOUT: Final = "on a machine with a GPU"
+
+
+@pytest.mark.parametrize(
+    ("events", "around", "finding", "said", "not_said"),
+    [
+        pytest.param(
+            [launch(1, 1), launch(3, 2, name="cudaMemcpyAsync")], {}, "calls gave the GPU work",
+            CUPTI, WITHOUT, id="calls",
+        ),
+        pytest.param(
+            [launch(1, 1, name="hipGraphLaunch")], GPU, "calls gave the GPU work", CUPTI, WITHOUT,
+            id="calls and a list",
+        ),
+        pytest.param([], GPU, "a GPU is listed", CUPTI, WITHOUT, id="listed alone"),
+        # Calls that give no work are no sign of work that was lost.
+        pytest.param(
+            [launch(1, 1, name="cudaDeviceSynchronize")], {}, "no GPU activity", WITHOUT, CUPTI,
+            id="only waits",
+        ),
+        pytest.param([], {}, "no GPU activity", WITHOUT, CUPTI, id="no GPU"),
+    ],
+)  # fmt: skip
+def test_work_that_was_not_delivered_is_not_called_a_lack_of_a_gpu(
+    tmp_path: Path, events: list[Event], around: dict[str, Any], finding: str, said: str,
+    not_said: str,
+) -> None:  # fmt: skip
+    found = load_events(tmp_path, op("aten::mm", 0, 9), *events, **around).check()
+    (row,) = found[found["finding"].str.startswith(finding)].to_dict("records")
+    assert said in row["advice"]
+    assert not_said not in " ".join(found["advice"])
+    delivered = [*events, kernel(50, 5, 1)] if events else [launch(1, 1), kernel(50, 5, 1)]
+    run = load_events(tmp_path, op("aten::mm", 0, 9), *delivered, **around)
+    assert not run.check()["finding"].str.startswith(finding).any()
+
+
+@pytest.mark.parametrize(
+    ("events", "finding", "advice"),
+    [
+        pytest.param(
+            [annotation("a", 0, 9), annotation("b", 2, 3)], "2 ranges", "prof --by range",
+            id="ranges",
+        ),
+        pytest.param([frame("a.py(3): f", 0, 9)], "1 calls of Python", "activities", id="frames"),
+        pytest.param(
+            [{"ph": "X", "cat": "toplevel", "name": "RunTask", "ts": at, "dur": 5, "pid": 1,
+              "tid": 1} for at in (0, 9)],
+            "2 events of an unknown kind: phase X, category toplevel", "torch.profiler",
+            id="another tool",
+        ),
+        pytest.param(
+            [{"ph": "X", "name": "mm", "ts": at, "dur": 5, "pid": "CPU functions", "tid": 0}
+             for at in (0, 9)],
+            "2 events of an unknown kind: phase X, category none", "before 2021", id="2020",
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_without_work_says_what_it_holds(
+    tmp_path: Path, events: list[Event], finding: str, advice: str
+) -> None:
+    found = check(load_events(tmp_path, *events))
+    (row,) = found[found["finding"].str.contains("the file holds")].to_dict("records")
+    assert finding in row["finding"]
+    assert advice in row["advice"]
+    assert not found["finding"].str.startswith("nothing was recorded").any()
+    whole = check(load_events(tmp_path, *events, COMPLETE))
+    assert not whole["finding"].str.contains("the file holds").any()
+
+
+def test_of_ranges_alone_the_profile_is_their_time_on_the_host(tmp_path: Path) -> None:
+    path = trace(
+        tmp_path / "a.json", annotation("epoch", 0, 100), annotation("load", 10, 20),
+        annotation("load", 40, 30), annotation("load", 10, 5, tid=7),
+    )  # fmt: skip
+    rows = [("epoch", 1, 100_000, 50_000), ("epoch / load", 2, 50_000, 50_000),
+            ("load", 1, 5_000, 5_000)]  # fmt: skip
+    main(["prof", str(path), "--by", "range", "--format", "json", "-o", str(tmp_path / "b")])
+    found = json.loads((tmp_path / "b").read_text())
+    assert [tuple(row.values()) for row in found] == rows
+    ranges = load(path).table("ranges").select(INPUT)
+    cut = range_times(ranges, 1)
+    assert cut[["range", "host_ns", "host_self_ns"]].to_numpy().tolist() == [
+        ["epoch", 100_000, 100_000], ["load", 5_000, 5_000],
+    ]  # fmt: skip
+
+
+SCALAR: dict[str, Any] = {"dims": [[], []], "types": ["float", "Scalar"]}
+
+
+def test_a_tensor_of_one_number_has_a_shape(tmp_path: Path) -> None:
+    shaped = [op("aten::neg", 50, 9, **SCALAR), *launched(51, 2, at=110, dur=1)]
+    bare = [op("aten::neg", 50, 9, dims=[[]], types=["Scalar"]), *launched(51, 2, at=110, dur=1)]
+    name = "linked kernels whose op has no shapes"
+    assert name not in lacks(tmp_path, COMPLETE, shaped)
+    assert lacks(tmp_path, COMPLETE, bare)[name] == 1
+
+
+FRAMES: Final = [frame("/lib/python3.12/site-packages/x/y.py(3): f", 0, 90)]
+PARTS: Final[dict[str, list[Event]]] = {
+    "shapes": [op("aten::mm", 1, 9, **MM), *launched(2, 1, at=100, dur=6)],
+    "none": [op("aten::relu", 20, 9), *launched(21, 2, at=110, dur=6)],
+    "frames": FRAMES, "steps": [step(6, 0, 90)], "lost": [kernel(120, 1, 9)],
+    "calls": [launch(70, 7)], "ranges": [annotation("x", 60, 5)],
+}  # fmt: skip
+DONE: Final = {
+    "shapes": "record_shapes", "frames": "with_stack", "calls": WITHOUT, "steps": "prof.step()",
+}  # fmt: skip
+"""What a recording holds, and the advice that would tell to record just that."""
+
+
+def test_no_line_advises_what_was_done_whatever_a_recording_holds(tmp_path: Path) -> None:
+    for number in range(1 << len(PARTS)):
+        chosen = [name for at, name in enumerate(PARTS) if number >> at & 1]
+        found = load_events(tmp_path, *(PARTS[name] for name in chosen)).check()
+        said = " ".join(found["advice"])
+        assert not [name for name in chosen if name in DONE and DONE[name] in said], chosen
+        lines = dict(zip(found["finding"], found["advice"], strict=True))
+        nothing = [line for line in lines if line.startswith(("nothing was", "neither ops"))]
+        assert not nothing or not {"shapes", "none", "lost", "calls"} & set(chosen), chosen
+        # What is said of the shapes of ops is one thing.
+        shapes = {advice for line, advice in lines.items() if "no shapes" in line}
+        assert len(shapes) <= 1, chosen
