@@ -102,6 +102,32 @@ def hook_modules(
 
     session.begin(getattr(call, "__code__"))  # noqa: B009 -- its type has none
     undo.callback(replace_module_call(call))
+    if hasattr(torch.nn.Module, "compile"):  # torch before 2.2 has none
+        _hook_compiled(session, undo)
+
+
+def _hook_compiled(session: AnnotationSession, undo: ExitStack) -> None:
+    """Follow modules that are compiled in their places: calls run what is compiled alone."""
+    ended: list[bool] = []
+
+    def compiled(compile_: Callable[..., None], module: Any, *args: Any, **kwargs: Any) -> None:
+        compile_(module, *args, **kwargs)
+        run = module._compiled_call_impl  # noqa: SLF001 -- what torch calls from now on
+
+        def call_compiled(*args: Any, **kwargs: Any) -> Any:
+            if ended or is_tracing():
+                return run(*args, **kwargs)
+            is_layer = enter_module(session, module, sys._getframe())  # noqa: SLF001
+            try:
+                return run(*args, **kwargs)
+            finally:
+                if is_layer:
+                    session.leave(id(module))
+
+        module._compiled_call_impl = call_compiled  # noqa: SLF001
+
+    replace(torch.nn.Module, "compile", compiled, undo)
+    undo.callback(ended.append, True)  # noqa: FBT003 -- a value
 
 
 def enter_module(session: AnnotationSession, module: torch.nn.Module, call: FrameType) -> bool:

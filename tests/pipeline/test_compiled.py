@@ -6,12 +6,15 @@ import gzip
 import json
 import re
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from pyprof2 import load, parse
+from pyprof2.analysis.assembly.compiled_links import _find_callers
 from pyprof2.analysis.axes import OWNED, shared_text, split_owners
 from pyprof2.api.comparison import compare
 from pyprof2.cli import main
@@ -491,6 +494,64 @@ def test_a_kernel_without_op_or_set_of_ops_is_not_linked(tmp_path: Path) -> None
     assert (run.summary["linked_pct"], run.summary["linked_count"]) == (50, 1)
     found = run.check().set_index("finding")["count"]
     assert found["kernels launched outside of any op"] == 1
+
+
+SHARED = "which of the modules that share this code is called is not known"
+
+
+def test_of_modules_that_share_code_none_is_named_without_evidence() -> None:
+    """Three blocks, compiled in their places: what is open is the net that calls them."""
+    run = load(FOLDER / "blocks.json.gz")
+    rows = compiled(run)
+    products = rows[rows["category"] == "matmul"]
+
+    assert products["flops"].sum() == 3 * 2 * 3 * 2 * (2 * 64 * 32 * 128)
+    assert rows[["layer", "shared_layer"]].isna().all(axis=None)
+    assert rows["link_note"].str.contains(SHARED).all()
+    assert set(run.rows()["layer"].dropna()) == {"Net", "embed", "head"}
+
+
+def test_of_code_that_a_module_calls_once_the_layers_are_those_it_was_compiled_for(
+    tmp_path: Path,
+) -> None:
+    def inside(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for note in found:
+            note["layer"] = ["body", "net", False]
+            for each in note["nodes"]:
+                if each.get("layer"):
+                    each["layer"] = [f"body.{each['layer'][0]}", "net", False]
+        return found
+
+    run = load(changed(tmp_path / "net.json", of_notes=inside))
+    layers = set(pd.read_parquet(run.path / "kernel_parts")["layer"].dropna())
+
+    assert {"body.blocks.0", "body.blocks.1.norm"} <= layers
+    assert {each.partition(".")[0] for each in layers} == {"body"}
+    assert not compiled(run)["link_note"].str.contains(SHARED).any()
+
+
+@pytest.mark.parametrize(
+    ("opened", "held", "found"),
+    [
+        (["Net"] * 4, [1, 1, 2, 2], {"b.0": True}),
+        (["Net"] * 4, [1, 2, 3, 4], {"b.0": False}),
+        (["b.0", "b.1"] * 2, [1, 1, 2, 2], {}),
+        (["b.0"] * 4, [1, 1, 1, 1], {}),
+        ([None] * 4, [-1] * 4, {}),
+    ],
+)
+def test_layers_around_calls_name_modules_or_their_callers(
+    opened: list[str | None], held: list[int], found: dict[str, bool]
+) -> None:
+    texts = ["Net", "b.0", "b.1"]
+    codes = np.array([-1 if each is None else texts.index(each) for each in opened])
+    linked: Any = SimpleNamespace(layer=(codes, texts))
+    calls: Any = SimpleNamespace(
+        first=np.arange(4), made=np.arange(4), length=np.ones(4, int), held=np.array(held)
+    )
+    graph: Any = SimpleNamespace(layer="b.0", is_backward=False)
+
+    assert _find_callers(linked, calls, [graph] * 4) == found
 
 
 def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:
