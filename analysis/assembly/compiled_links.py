@@ -150,8 +150,9 @@ class CompiledOps:
 
     def several(self, name: str, op: Int) -> TextColumn:
         """Return the sets of those that have several, see `pyprof2.analysis.axes.join_owners`."""
-        words = [join_owners(each.all(name)) for each in self.each]
-        return lookup(self.owned, op, -1), words
+        # An op that is called has its own name.
+        own = (each if name != "op" or each.is_written else _NOTHING for each in self.each)
+        return lookup(self.owned, op, -1), [join_owners(each.all(name)) for each in own]
 
     def note(self, op: Int) -> TextColumn:
         """Return how they were found."""

@@ -326,6 +326,12 @@ class GraphLinks:
         said: dict[str, list[str | None]] = {
             name: [each.owner(name) for each in owned] for name in ("op", "layer", "source")
         }
+        # As of a launch: of a kernel whose ops are not known the name stays.
+        words = [nodes.words("kernel")[word] for word in replay.words.tolist()]
+        said["op"] = [
+            word if each.parts and not each.all("op") else op
+            for op, word, each in zip(said["op"], words, owned, strict=True)
+        ]
         said |= {
             "library_source": said["source"],
             "direction": [

@@ -41,6 +41,7 @@ from pyprof2.nvtx.internals import (
     next_sequence_nr,
     profiler_runs,
     replace_module_call,
+    wrap_compiled_call,
 )
 from pyprof2.nvtx.memory_tags import unpack
 from pyprof2.nvtx.pairing import note_function
@@ -112,19 +113,21 @@ def _hook_compiled(session: AnnotationSession, undo: ExitStack) -> None:
 
     def compiled(compile_: Callable[..., None], module: Any, *args: Any, **kwargs: Any) -> None:
         compile_(module, *args, **kwargs)
-        run = module._compiled_call_impl  # noqa: SLF001 -- what torch calls from now on
 
-        def call_compiled(*args: Any, **kwargs: Any) -> Any:
-            if ended or is_tracing():
-                return run(*args, **kwargs)
-            is_layer = enter_module(session, module, sys._getframe())  # noqa: SLF001
-            try:
-                return run(*args, **kwargs)
-            finally:
-                if is_layer:
-                    session.leave(id(module))
+        def around(run: Callable[..., Any]) -> Callable[..., Any]:
+            def call_compiled(*args: Any, **kwargs: Any) -> Any:
+                if ended or is_tracing():
+                    return run(*args, **kwargs)
+                is_layer = enter_module(session, module, sys._getframe())  # noqa: SLF001
+                try:
+                    return run(*args, **kwargs)
+                finally:
+                    if is_layer:
+                        session.leave(id(module))
 
-        module._compiled_call_impl = call_compiled  # noqa: SLF001
+            return call_compiled
+
+        wrap_compiled_call(module, around)
 
     replace(torch.nn.Module, "compile", compiled, undo)
     undo.callback(ended.append, True)  # noqa: FBT003 -- a value

@@ -19,6 +19,7 @@ from pyprof2.analysis.axes import OWNED, shared_text, split_owners
 from pyprof2.api.comparison import compare
 from pyprof2.cli import main
 from pyprof2.lsp.costs import VALUES, costs_of
+from pyprof2.parsers.compile_notes import _NotedNode, _separate_products
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 from tests.kineto_events import launched, load_events, op
 
@@ -494,6 +495,56 @@ def test_a_kernel_without_op_or_set_of_ops_is_not_linked(tmp_path: Path) -> None
     assert (run.summary["linked_pct"], run.summary["linked_count"]) == (50, 1)
     found = run.check().set_index("finding")["count"]
     assert found["kernels launched outside of any op"] == 1
+
+
+def test_a_product_and_the_sum_after_it_have_two_owners() -> None:
+    run = load(FOLDER / "sums.json.gz")
+    rows = compiled(run)
+    fused = rows[(rows["kernel"] == "aten::addmm") & (rows["direction"] == "forward")]
+    parts = pd.read_parquet(run.path / "kernel_parts")
+    found = [
+        [tuple(each) for each in own[["op", "source", "layer"]].astype(str).to_numpy()]
+        for _, own in parts[parts["kernel_id"].isin(fused["kernel_id"])].groupby("kernel_id")
+    ]
+
+    source = "/tmp/c/n12/train.py"  # noqa: S108 -- as recorded
+    assert found == [
+        [("aten::mm", f"{source}:8", f"{block}.b"), ("aten::add", f"{source}:9", block)]
+        for block in ("one", "two") * 2
+    ]
+    assert fused[["source", "layer", "shared_op"]].isna().all(axis=None)
+    assert set(fused["op"]) == {"aten::addmm"}
+    assert set(fused["flops"]) == {2 * 64 * 32 * 32}
+
+
+HERE, THERE = [("/t.py", 9, "f", "")], [("/t.py", 8, "f", "")]
+
+
+@pytest.mark.parametrize(
+    ("view", "frames", "layer", "is_separate"),
+    [
+        ("aten.permute.default", THERE, "net.b", True),
+        ("aten.permute.default", HERE, "net.b", True),  # one line, two layers
+        ("aten.permute.default", THERE, "net", True),
+        ("aten.permute.default", HERE, "net", False),
+        ("aten.relu.default", THERE, "net.b", False),  # what is multiplied is no view of it
+        ("aten.permute.default", [], "net.b", False),
+    ],
+)
+@pytest.mark.parametrize("original", ["aten.add.Tensor", "aten.addmm.default"])
+def test_a_product_is_separate_where_its_weight_says_another_place(
+    view: str, frames: list[Any], layer: str, *, is_separate: bool, original: str
+) -> None:
+    kind = "call_function"
+    weight = _NotedNode("w", kind, view, frames=frames, layer=(layer, "net", False))
+    both = _NotedNode("s", kind, "aten.addmm.default", original, ["x", "y", "w"], HERE)
+    both.layer = ("net", "net", False)
+    nodes = [weight, both]
+    _separate_products(nodes)
+
+    new = [(each.name, each.frames, each.layer) for each in nodes[2:]]
+    wanted = is_separate and original == "aten.add.Tensor"
+    assert new == ([("s, its product", frames, weight.layer)] if wanted else [])
 
 
 SHARED = "which of the modules that share this code is called is not known"
