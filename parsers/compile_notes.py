@@ -129,7 +129,7 @@ def _graph(
     """
     layer = None if found.layer is None else name_layer(*found.layer)
     _give_layers(found.nodes)
-    _separate_products(found.nodes)
+    separate_products(found.nodes)
     code = read_code(found.code, found.kernels)
     every = {
         node.name: _node(
@@ -178,7 +178,7 @@ def _give_layers(nodes: Sequence[_NotedNode]) -> None:
                 node.layer = layers.pop()
 
 
-def _separate_products(nodes: list[_NotedNode]) -> None:
+def separate_products(nodes: list[_NotedNode]) -> None:
     """Note the product by itself where the compiler put it together with the sum after it.
 
     The node of both has line and layer of the sum. The weight that the product multiplies with is

@@ -380,7 +380,7 @@ class CompiledLinks:
                 which[rows] = code
                 place[rows] = np.tile(np.array(joined.launches), len(own))
                 which[rows[place[rows] < 0]] = -1
-        self._callers = _find_callers(linked, calls, called)
+        self._callers = find_callers(linked, calls, called)
         made = calls.made
         signature = np.where(_are_written(graphs, which, place), linked.signature[made], -1)
         sizes, bound = self._bound(linked, calls, shared, graphs, (which, place))
@@ -558,7 +558,7 @@ class CompiledLinks:
         ]
 
 
-def _find_callers(
+def find_callers(
     linked: Linked, calls: GraphCalls, called: Sequence[CompiledGraph | None]
 ) -> dict[str, bool]:
     """Return graphs, by their layers, whose calls are in the layers of their callers.

@@ -104,10 +104,10 @@ def hook_modules(
     session.begin(getattr(call, "__code__"))  # noqa: B009 -- its type has none
     undo.callback(replace_module_call(call))
     if hasattr(torch.nn.Module, "compile"):  # torch before 2.2 has none
-        _hook_compiled(session, undo)
+        hook_compiled(session, undo)
 
 
-def _hook_compiled(session: AnnotationSession, undo: ExitStack) -> None:
+def hook_compiled(session: AnnotationSession, undo: ExitStack) -> None:
     """Follow modules that are compiled in their places: calls run what is compiled alone."""
     ended: list[bool] = []
 

@@ -30,7 +30,7 @@ _BINS: Final = {
     "comm": "communication",
 }
 _ENGINE: Final = "autograd's own ranges"
-"""What no row of a profile has: the engine's ranges around the ops of a backward."""
+"""The engine's ranges around the ops of a backward, which are no rows of a profile."""
 _COUNTED_PCT: Final = 99.5
 _ALL_PCT: Final = 100
 ABOVE_PEAK: Final = "another device (--device), a higher clock, or FLOPs that were not done"

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 from pyprof2 import load, parse
-from pyprof2.analysis.assembly.compiled_links import _find_callers
+from pyprof2.analysis.assembly.compiled_links import find_callers
 from pyprof2.analysis.axes import OWNED, shared_text, split_owners
 from pyprof2.api.comparison import compare
 from pyprof2.cli import main
 from pyprof2.lsp.costs import VALUES, costs_of
-from pyprof2.parsers.compile_notes import _NotedNode, _separate_products
+from pyprof2.parsers.compile_notes import _NotedNode, separate_products
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 from tests.kineto_events import launched, load_events, op
 
@@ -540,7 +540,7 @@ def test_a_product_is_separate_where_its_weight_says_another_place(
     both = _NotedNode("s", kind, "aten.addmm.default", original, ["x", "y", "w"], HERE)
     both.layer = ("net", "net", False)
     nodes = [weight, both]
-    _separate_products(nodes)
+    separate_products(nodes)
 
     new = [(each.name, each.frames, each.layer) for each in nodes[2:]]
     wanted = is_separate and original == "aten.add.Tensor"
@@ -602,7 +602,7 @@ def test_layers_around_calls_name_modules_or_their_callers(
     )
     graph: Any = SimpleNamespace(layer="b.0", is_backward=False)
 
-    assert _find_callers(linked, calls, [graph] * 4) == found
+    assert find_callers(linked, calls, [graph] * 4) == found
 
 
 def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:
