@@ -29,8 +29,6 @@ _BINS: Final = {
     "no_op": "no op",
     "comm": "communication",
 }
-_ENGINE: Final = "autograd's own ranges"
-"""The engine's ranges around the ops of a backward, which are no rows of a profile."""
 _COUNTED_PCT: Final = 99.5
 _ALL_PCT: Final = 100
 ABOVE_PEAK: Final = "another device (--device), a higher clock, or FLOPs that were not done"
@@ -53,8 +51,8 @@ def heading(run: Run, width: int) -> list[str]:
     if summary["no_gpu"]:
         host = "not read; its host" if has_foreign_work(run.manifest) else "CPU"
         items.insert(0, ("device", ", ".join([host, *summary["devices"]])))
-        calls, time = int(run.ledger["count"].sum()), summary["op_time_ns"]
-        items.append(("op calls", f"{calls:,} in {format_time(time)}"))
+        calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+        items.append(("op calls", f"{calls:,} in {format_time(time)}{_with_engine(summary, time)}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
         items.insert(0, ("device", ", ".join(summary["devices"]) or "not named"))
@@ -109,8 +107,6 @@ def _ledger(summary: Mapping[str, Any]) -> list[str]:
     ledger = Counter(summary["ledger"])
     costed, total = costed_time(summary)
     times = {words: ledger[name] for name, words in _BINS.items()}
-    if summary["no_gpu"]:
-        times[_ENGINE] = total - sum(ledger.values())
     shares = [f"{words} {share_text(time, total)}" for words, time in times.items() if time]
     if costed:
         among = {"assumed": ledger["assumed"], "copies": ledger["copy"]}
@@ -125,8 +121,13 @@ def _ledger(summary: Mapping[str, Any]) -> list[str]:
 def costed_time(summary: Mapping[str, Any]) -> tuple[int, int]:
     """Return the time of work whose counts are known, as in column `costed_pct`, and of all."""
     ledger = Counter(summary["ledger"])
-    whole = summary["op_time_ns"] if summary["no_gpu"] else sum(ledger.values())
-    return ledger["ok"] + ledger["assumed"] + ledger["copy"], whole
+    return ledger["ok"] + ledger["assumed"] + ledger["copy"], ledger.total()
+
+
+def _with_engine(summary: Mapping[str, Any], time: int) -> str:
+    """Return the time in ops with that of autograd's own ranges, which are no rows of a profile."""
+    whole = summary["op_time_ns"]
+    return f" ({format_time(whole)} with autograd's own ranges)" if whole > time else ""
 
 
 def share_text(part: int, whole: int) -> str:
@@ -419,7 +420,7 @@ def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
 
 def _without_gpu(run: Run) -> str:
     """Return the sentence on a recording of ops alone."""
-    calls, time = int(run.ledger["count"].sum()), run.summary["op_time_ns"]
+    calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
     if not calls:
         return _NOTHING
     mean = run.mean_step_ns
@@ -432,8 +433,7 @@ def _without_gpu(run: Run) -> str:
         else ""
     )
     gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
-    around = time - int(run.ledger["time_ns"].sum())
-    engine = f", {format_time(around)} of it in {_ENGINE}" if around >= LARGE * time > 0 else ""
+    engine = _with_engine(run.summary, time)
     words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{engine}{most}"
     return "; ".join([words, *doubts(run.manifest)])
 
