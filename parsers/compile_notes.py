@@ -12,7 +12,7 @@ import msgspec
 
 from pyprof2.markers import COMPILED_VERSION
 from pyprof2.parsers._generated_code import read_code
-from pyprof2.recording import CodeNode, CompiledGraph, CompileEvent
+from pyprof2.recording import PRODUCT, CodeNode, CompiledGraph, CompileEvent
 from pyprof2.signatures import TORCH_DTYPES
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def _graph(
     """
     layer = None if found.layer is None else name_layer(*found.layer)
     _give_layers(found.nodes)
+    separate_products(found.nodes)
     code = read_code(found.code, found.kernels)
     every = {
         node.name: _node(
@@ -175,6 +176,29 @@ def _give_layers(nodes: Sequence[_NotedNode]) -> None:
             }
             if len(layers) == 1:
                 node.layer = layers.pop()
+
+
+def separate_products(nodes: list[_NotedNode]) -> None:
+    """Note the product by itself where the compiler put it together with the sum after it.
+
+    The node of both has line and layer of the sum. The weight that the product multiplies with is
+    transposed for it alone: that view has line and layer of the product.
+    """
+    known = {node.name: node for node in nodes}
+    for node in known.values():
+        if (op_name(node.target), op_name(node.original or "")) != ("aten::addmm", "aten::add"):
+            continue
+        views = [known[each] for each in node.inputs[1:] if each in known]
+        places = [each for each in views if each.frames and is_view(op_name(each.target))]
+        # The last one: the first may view what the line before made.
+        place = places[-1] if places and places[-1] is views[-1] else None
+        if place is None or (place.frames, place.layer) == (node.frames, node.layer):
+            continue
+        product = msgspec.structs.replace(
+            node, name=f"{node.name}{PRODUCT}", target=PRODUCT, original="aten.mm.default",
+            inputs=node.inputs[1:], frames=place.frames, module=place.module, layer=place.layer,
+        )  # fmt: skip
+        nodes.append(product)
 
 
 def _held(buffer: _Buffer, nodes: Mapping[str, CodeNode]) -> str | None:

@@ -436,6 +436,10 @@ class OpPlaces:
 Sizes: TypeAlias = "tuple[int | str, ...]"
 
 
+PRODUCT: Final = ", its product"
+"""Behind the name of a node of a product and a sum: the node of the product alone."""
+
+
 class CodeNode(NamedTuple):
     """A node of a compiled graph: one op of the code that kernels were written from.
 

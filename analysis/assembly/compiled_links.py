@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _OF_GRAPH: Final = "of the compiled graph as a whole: it prepares inputs"
 _SLICE: Final = 1 << 16
+_SHARED: Final = "; which of the modules that share this code is called is not known"
 _NO_NODE: Final = "; the compiler names no op that it works for"
 _TEXTS: Final = (
     "node", "op", "source", "layer", "direction", "evidence", "code", "reads", "writes",
@@ -149,8 +150,9 @@ class CompiledOps:
 
     def several(self, name: str, op: Int) -> TextColumn:
         """Return the sets of those that have several, see `pyprof2.analysis.axes.join_owners`."""
-        words = [join_owners(each.all(name)) for each in self.each]
-        return lookup(self.owned, op, -1), words
+        # An op that is called has its own name.
+        own = (each if name != "op" or each.is_written else _NOTHING for each in self.each)
+        return lookup(self.owned, op, -1), [join_owners(each.all(name)) for each in own]
 
     def note(self, op: Int) -> TextColumn:
         """Return how they were found."""
@@ -322,6 +324,7 @@ class CompiledLinks:
             self._by_key.setdefault(graph.key, []).append(graph)
         self._work: dict[tuple[int, tuple[tuple[str, int], ...]], GraphWork] = {}
         self._row = 0
+        self._callers: dict[str, bool] = {}
         self.facts: Counter[tuple[bool, str]] = Counter()
         self.launches: Counter[str] = Counter()
 
@@ -377,6 +380,7 @@ class CompiledLinks:
                 which[rows] = code
                 place[rows] = np.tile(np.array(joined.launches), len(own))
                 which[rows[place[rows] < 0]] = -1
+        self._callers = find_callers(linked, calls, called)
         made = calls.made
         signature = np.where(_are_written(graphs, which, place), linked.signature[made], -1)
         sizes, bound = self._bound(linked, calls, shared, graphs, (which, place))
@@ -505,6 +509,9 @@ class CompiledLinks:
         work = self._work[id(graph), sizes].of(place, call)
         nodes = [graph.nodes[name] for name in work.nodes]
         open_layer = linked.layer[1][layer] if layer >= 0 else None
+        # The module around is that which calls it.
+        is_shared = self._callers.get(graph.layer or "")
+        open_layer = open_layer if is_shared is None else None
         launch = (graph.launches or ())[place]
         parts, places = [], []
         for name, node, flops, size in zip(work.nodes, nodes, work.flops, work.bytes, strict=True):
@@ -520,7 +527,7 @@ class CompiledLinks:
                     name,
                     _op(node, launch),
                     None,
-                    _layer(node, graph, open_layer),
+                    None if is_shared else _layer(node, graph, open_layer),
                     None if backward is None else DIRECTIONS[_BACKWARD if backward else _FORWARD],
                     again if node.is_backward is not None else None,
                     work.evidence,
@@ -536,7 +543,7 @@ class CompiledLinks:
         of_graph = "backward" if graph.is_backward else "forward"
         direction = directions.pop() if len(directions) == 1 else of_graph
         again = bool(parts) and all(part.recompute for part in parts)
-        note = note if parts else note + _NO_NODE
+        note = (note if parts else note + _NO_NODE) + (_SHARED if is_shared else "")
         return _Owned(
             tuple(parts), -1, -1 if direction is None else DIRECTIONS.index(direction),
             int(again), note, is_written(launch), work.estimate,
@@ -549,6 +556,36 @@ class CompiledLinks:
             for (known, note), count in sorted(self.facts.items())
             if count
         ]
+
+
+def find_callers(
+    linked: Linked, calls: GraphCalls, called: Sequence[CompiledGraph | None]
+) -> dict[str, bool]:
+    """Return graphs, by their layers, whose calls are in the layers of their callers.
+
+    A module that was compiled in its place opens no layer: what is open is the module around. Where
+    no call of a graph is in the layer that it was compiled for, layers name callers.
+
+    Returns:
+        Whether a caller calls the code several times: then several modules may share it.
+    """
+    codes, texts = linked.layer
+    opened: dict[str, set[str | None]] = {}
+    count: Counter[tuple[str, int, bool]] = Counter()
+    rows = zip(
+        called, calls.first.tolist(), calls.held.tolist(), calls.length.tolist(), strict=True
+    )
+    for graph, first, held, length in rows:
+        if graph is not None and graph.layer is not None and length:
+            code = int(codes[calls.made[first]])
+            opened.setdefault(graph.layer, set()).add(texts[code] if code >= 0 else None)
+            count[graph.layer, held, bool(graph.is_backward)] += not graph.is_backward
+    several = {layer for (layer, _, _), number in count.items() if number > 1}
+    return {
+        layer: layer in several
+        for layer, own in opened.items()
+        if layer not in own and own != {None}
+    }
 
 
 def _together(names: Sequence[str], estimates: Sequence[Estimate | None]) -> Estimate:

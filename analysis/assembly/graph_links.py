@@ -69,7 +69,7 @@ class _Replays(NamedTuple):
         first, length: where the rows of each replay are among these.
         launch: of each replay.
         word, size: of each row, as codes of the table of nodes.
-        is_copy: of each row.
+        is_copy: of each row: 1 of a copy, 2 of a fill.
         stream: of each row, from 0 in order of their begin.
         node_id: of each row, the number of its node in its graph, from 1; 0: not recorded.
     """
@@ -80,7 +80,7 @@ class _Replays(NamedTuple):
     launch: Int
     word: Int
     size: Int
-    is_copy: Bool
+    is_copy: Int
     stream: Int
     node_id: Int
 
@@ -98,7 +98,7 @@ class _Replays(NamedTuple):
         if (ids <= 0).any() or not grows.all() or (np.diff(ids[by_id]) == 0).any():
             by_id = by_id[:0]
         return ReplayedGraph(
-            self.word[rows], self.size[rows], self.is_copy[rows].astype(np.int64), order, by_id,
+            self.word[rows], self.size[rows], self.is_copy[rows], order, by_id,
             tuple(ends.tolist()),
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ class GraphLinks:
         if not len(replays.first):
             return found
         hashes = ordered_hashes(
-            mixed(replays.word, replays.size, replays.stream, replays.node_id),
+            mixed(replays.word, replays.size, replays.stream, replays.node_id, replays.is_copy),
             replays.first,
             replays.length,
         )
@@ -326,6 +326,12 @@ class GraphLinks:
         said: dict[str, list[str | None]] = {
             name: [each.owner(name) for each in owned] for name in ("op", "layer", "source")
         }
+        # As of a launch: of a kernel whose ops are not known the name stays.
+        words = [nodes.words("kernel")[word] for word in replay.words.tolist()]
+        said["op"] = [
+            word if each.parts and not each.all("op") else op
+            for op, word, each in zip(said["op"], words, owned, strict=True)
+        ]
         said |= {
             "library_source": said["source"],
             "direction": [

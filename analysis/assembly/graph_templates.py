@@ -50,11 +50,11 @@ def has_replays(recording: Recording) -> bool:
 
 
 class NodeWork(NamedTuple):
-    """Columns of launches or activities: their words, sizes, and whether they are copies."""
+    """Columns of launches or activities: words, sizes, and 1 of copies, 2 of fills, else 0."""
 
     word: TextColumn
     size: TextColumn
-    is_copy: Bool
+    is_copy: Int
 
 
 def work_of(table: pa.Table, is_copy: Bool, nbytes: Int | None = None) -> NodeWork:
@@ -74,8 +74,10 @@ def work_of(table: pa.Table, is_copy: Bool, nbytes: Int | None = None) -> NodeWo
         moved, at = np.unique(np.where(is_copy, nbytes, -1), return_inverse=True)
         size = np.where(is_copy, len(sizes) + at, size)
         sizes += [None if each < 0 else f"{each} B" for each in moved.tolist()]
+    name, names = code_column(table, "kind" if "kind" in table.column_names else "name")
+    fills = np.array([*("memset" in (text or "").lower() for text in names), False])[name]
     # A blit kernel is a copy by its word, and has the grid of a kernel.
-    return NodeWork(word, (size.reshape(-1), sizes), is_copy)
+    return NodeWork(word, (size.reshape(-1), sizes), is_copy.astype(np.int64) * (1 + fills))
 
 
 class _OpFacts:
@@ -258,7 +260,7 @@ class TemplateFinder:
             len(rows),
             facts.texts(op)
             | {"kernel": (words[rows], known), "size": (work.size[0][rows], work.size[1])},
-            facts.numbers(op) | {"is_copy": calls.is_copy[rows].astype(np.int64)},
+            facts.numbers(op) | {"is_copy": work.is_copy[rows]},
         )
         paths = linked.paths
         last: tuple[int, int] | None = None
@@ -323,7 +325,7 @@ class TemplateFinder:
                 facts.texts(op) | {"kernel": work.word, "size": work.size},
                 facts.numbers(op)
                 | {
-                    "is_copy": work.is_copy.astype(np.int64),
+                    "is_copy": work.is_copy,
                     "stream": int_column(table, "stream", NO_ID),
                 },
             )

@@ -11,7 +11,7 @@ from pyprof2.analysis.graphs.sequences import group_equal, mixed, ordered_hashes
 from pyprof2.analysis.intervals import nearest_marked
 from pyprof2.analysis.linking.ranges import ranges_at
 from pyprof2.columns import lookup
-from pyprof2.recording import code_column
+from pyprof2.recording import code_column, has_text
 
 if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Int
@@ -66,6 +66,7 @@ class GraphCalls(NamedTuple):
         example: of each kind a call of it.
         launch: the call that each launch of the recording is in, -1 for none.
         replays: of each call whether it replays a graph of the device.
+        held: of each call the innermost call of a module around it, -1 for none.
     """
 
     key: Int
@@ -81,6 +82,7 @@ class GraphCalls(NamedTuple):
     example: Int
     launch: Int
     replays: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    held: Int
 
 
 def find_calls(
@@ -96,6 +98,8 @@ def find_calls(
         return None
     ranges = ranges_at(recording, threads, rows)
     keys = [call_key(text) or "" for text in ranges.names]
+    kinds = recording.read("ranges", ["kind"])
+    modules = np.flatnonzero(has_text(kinds, "kind", ("layer", "module")))
     nest = ranges.nest()
     call = nest.innermost(ops.thread, ops.start)
     launch = nest.innermost(launches.thread, launches.start)
@@ -128,6 +132,7 @@ def find_calls(
         groups.first,
         launch,
         replays,
+        ranges_at(recording, threads, modules).nest().innermost(ranges.thread, ranges.start),
     )
 
 

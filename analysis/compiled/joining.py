@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyprof2.recording import PRODUCT
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -140,7 +142,8 @@ def worked_on(graph: CompiledGraph) -> list[tuple[tuple[str, ...], str]]:
         elif len(listed) == 1:
             evidence = "computed"
         written.update(results)
-        found.append((nodes, evidence))
+        product = f"{called_node}{PRODUCT}"
+        found.append(((product, *nodes) if product in graph.nodes else nodes, evidence))
     return found
 
 

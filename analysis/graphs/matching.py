@@ -51,7 +51,7 @@ class ReplayedGraph:
     Attributes:
         words: of each node.
         sizes: grid and block, or bytes, as a code; -1 where not recorded.
-        is_copy: whether it is a copy or a fill.
+        is_copy: 1 of a copy, 2 of a fill, else 0.
         order: the place of each among all in order of time.
         by_id: the places in the order of the ids of nodes, where that contradicts no stream; else
             none.
@@ -138,7 +138,27 @@ class Matcher:
                 found[at] = Match(candidates)
             elif ordered := self._by_order(replays[at]):
                 found[at] = Match(ordered)
-        return found
+        return [
+            match._replace(candidates=[self._by_kind(replay, each) for each in match.candidates])
+            for replay, match in zip(replays, found, strict=True)
+        ]
+
+    def _by_kind(self, replay: ReplayedGraph, fit: Fit) -> Fit:
+        """Return a fit without copies in the place of fills: both have one word.
+
+        Where one of each changed places, each has its own; else which is which is not known.
+        """
+        kind = np.where(fit.rows == NO_PLACE, 0, self._is_copy[fit.rows])
+        differs = (kind > 0) & (replay.is_copy > 0) & (kind != replay.is_copy)
+        if not differs.any():
+            return fit
+        rows = np.where(differs, NO_PLACE, fit.rows)
+        for each in (1, 2):
+            place = np.flatnonzero(differs & (replay.is_copy == each))
+            own = fit.rows[differs & (kind == each)]
+            if len(place) == len(own) == 1:
+                rows[place] = own
+        return fit._replace(rows=rows)
 
     def _of_captures(self, replay: ReplayedGraph) -> Match:
         """Return captures of the best source: other recordings, then this one."""

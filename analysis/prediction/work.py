@@ -174,8 +174,8 @@ def why_not(rows: Rows, found: Predicted, source: Device, target: Device) -> Ite
             yield f"it has no units for {dtype}, in {100 * share(own):.0f} % of the time"
     extrapolated = float(shares_of_groups(found)[EXTRAPOLATED])
     if extrapolated > _MOST:
-        share = f"{100 * extrapolated:.0f} % of the time"
-        yield f"{share} would be extrapolated: {_lacking(rows, found)}"
+        part = f"{100 * extrapolated:.0f} % of the time"
+        yield f"{part} would be extrapolated: {_lacking(rows, found)}"
 
 
 def _lacking(rows: Rows, found: Predicted) -> str:

@@ -23,7 +23,7 @@ _SURE: Final = 0.95
 SLOW_START: Final = 1.5
 """A first step that takes more times the median than this compiles, loads code or fills caches."""
 _FEWEST: Final = 3
-"""Of fewer steps none is called unusual."""
+"""With fewer steps none is called unusual."""
 SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
 """How well devices were used: columns of tables `steps` and `device_use`."""
 

@@ -93,7 +93,7 @@ class RecordedRun(Protocol):
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The name that messages have for it."""
 
     @property
     def spent(self) -> Spent:

@@ -41,6 +41,7 @@ from pyprof2.nvtx.internals import (
     next_sequence_nr,
     profiler_runs,
     replace_module_call,
+    wrap_compiled_call,
 )
 from pyprof2.nvtx.memory_tags import unpack
 from pyprof2.nvtx.pairing import note_function
@@ -102,6 +103,34 @@ def hook_modules(
 
     session.begin(getattr(call, "__code__"))  # noqa: B009 -- its type has none
     undo.callback(replace_module_call(call))
+    if hasattr(torch.nn.Module, "compile"):  # torch before 2.2 has none
+        hook_compiled(session, undo)
+
+
+def hook_compiled(session: AnnotationSession, undo: ExitStack) -> None:
+    """Follow modules that are compiled in their places: calls run what is compiled alone."""
+    ended: list[bool] = []
+
+    def compiled(compile_: Callable[..., None], module: Any, *args: Any, **kwargs: Any) -> None:
+        compile_(module, *args, **kwargs)
+
+        def around(run: Callable[..., Any]) -> Callable[..., Any]:
+            def call_compiled(*args: Any, **kwargs: Any) -> Any:
+                if ended or is_tracing():
+                    return run(*args, **kwargs)
+                is_layer = enter_module(session, module, sys._getframe())  # noqa: SLF001
+                try:
+                    return run(*args, **kwargs)
+                finally:
+                    if is_layer:
+                        session.leave(id(module))
+
+            return call_compiled
+
+        wrap_compiled_call(module, around)
+
+    replace(torch.nn.Module, "compile", compiled, undo)
+    undo.callback(ended.append, True)  # noqa: FBT003 -- a value
 
 
 def enter_module(session: AnnotationSession, module: torch.nn.Module, call: FrameType) -> bool:

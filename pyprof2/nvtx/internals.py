@@ -623,6 +623,13 @@ def replace_module_call(new: Callable[..., Any]) -> Callable[[], None]:
     return restore
 
 
+def wrap_compiled_call(module: Any, wrap: Callable[[Callable[..., Any]], Any]) -> None:
+    """Wrap what a call of a module runs that was compiled in its place, `module.compile()`."""
+    run = getattr(module, "_compiled_call_impl", None)
+    if run is not None:
+        module._compiled_call_impl = wrap(run)
+
+
 _frames: Final = _find("_C._dynamo.eval_frame")
 _skip: Final = getattr(_frames, "skip_code", None)  # until 2.6
 if _skip is None:

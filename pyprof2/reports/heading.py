@@ -29,8 +29,6 @@ _BINS: Final = {
     "no_op": "no op",
     "comm": "communication",
 }
-_ENGINE: Final = "autograd's own ranges"
-"""What no row of a profile has: the engine's ranges around the ops of a backward."""
 _COUNTED_PCT: Final = 99.5
 _ALL_PCT: Final = 100
 ABOVE_PEAK: Final = "another device (--device), a higher clock, or FLOPs that were not done"
@@ -55,8 +53,8 @@ def heading(run: Run, width: int) -> list[str]:
         if summary["gpu_call_count"]:
             host = "work not delivered; its host"
         items.insert(0, ("device", ", ".join([host, *summary["devices"]])))
-        calls, time = int(run.ledger["count"].sum()), summary["op_time_ns"]
-        items.append(("op calls", f"{calls:,} in {format_time(time)}"))
+        calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+        items.append(("op calls", f"{calls:,} in {format_time(time)}{_with_engine(summary, time)}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
         items.insert(0, ("device", ", ".join(summary["devices"]) or "not named"))
@@ -111,8 +109,6 @@ def _ledger(summary: Mapping[str, Any]) -> list[str]:
     ledger = Counter(summary["ledger"])
     costed, total = costed_time(summary)
     times = {words: ledger[name] for name, words in _BINS.items()}
-    if summary["no_gpu"]:
-        times[_ENGINE] = total - sum(ledger.values())
     shares = [f"{words} {share_text(time, total)}" for words, time in times.items() if time]
     if costed:
         among = {"assumed": ledger["assumed"], "copies": ledger["copy"]}
@@ -127,8 +123,13 @@ def _ledger(summary: Mapping[str, Any]) -> list[str]:
 def costed_time(summary: Mapping[str, Any]) -> tuple[int, int]:
     """Return the time of work whose counts are known, as in column `costed_pct`, and of all."""
     ledger = Counter(summary["ledger"])
-    whole = summary["op_time_ns"] if summary["no_gpu"] else sum(ledger.values())
-    return ledger["ok"] + ledger["assumed"] + ledger["copy"], whole
+    return ledger["ok"] + ledger["assumed"] + ledger["copy"], ledger.total()
+
+
+def _with_engine(summary: Mapping[str, Any], time: int) -> str:
+    """Return the time in ops with that of autograd's own ranges, which are no rows of a profile."""
+    whole = summary["op_time_ns"]
+    return f" ({format_time(whole)} with autograd's own ranges)" if whole > time else ""
 
 
 def share_text(part: int, whole: int) -> str:
@@ -423,7 +424,7 @@ def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
 
 def _without_gpu(run: Run) -> str:
     """Return the sentence on a recording of ops alone."""
-    calls, time = int(run.ledger["count"].sum()), run.summary["op_time_ns"]
+    calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
     if not calls:
         return _NOTHING
     mean = run.mean_step_ns
@@ -438,8 +439,7 @@ def _without_gpu(run: Run) -> str:
     gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
     if run.summary["gpu_call_count"]:
         gpu = "the GPU's work was not delivered: "
-    around = time - int(run.ledger["time_ns"].sum())
-    engine = f", {format_time(around)} of it in {_ENGINE}" if around >= LARGE * time > 0 else ""
+    engine = _with_engine(run.summary, time)
     words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{engine}{most}"
     return "; ".join([words, *doubts(run.manifest)])
 

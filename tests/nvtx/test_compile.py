@@ -291,6 +291,61 @@ def test_compiled_regions_in_a_trace_keep_layer_and_line_of_their_call(tmp_path:
     assert {str(Path(__file__).parent / Path(s).name) for s in found["source"]} == {line_of("deep")}
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast("Tensor", self.fc(x)).tanh()
+
+
+class Blocks(nn.Module):
+    """Blocks that are alike: what one compiles to, the others run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.mark.parametrize("chosen", [(0, 1, 2), (1,)])
+def test_modules_compiled_in_their_places_are_layers(
+    tmp_path: Path, chosen: tuple[int, ...]
+) -> None:
+    init(sink="kineto")
+    model = Blocks()
+    for number in chosen:
+        model.blocks[number].compile(backend="aot_eager")
+    model(torch.ones(2, 8)).sum().backward()
+    ops = profiled(tmp_path, lambda: model(torch.ones(2, 8)).sum().backward(), with_stack=False).ops
+
+    for name in ("aten::tanh", "aten::tanh_backward"):
+        found = sorted(ops[ops["op"] == name]["layer"])
+        assert found == [f"blocks.{number}" for number in range(3)]
+    own = ops[ops["op"] == "CompiledFunction"]["layer"].tolist()
+    assert own == [f"blocks.{number}" for number in chosen]
+
+
+def test_a_module_compiled_in_its_place_runs_on_when_the_annotation_has_ended() -> None:
+    init()
+    model, x = Block(), torch.ones(2, 8)
+    counter = CompileCounter()
+    model.compile(backend=counter)
+    model(x)
+    whole = torch.compile(nn.Sequential(model), backend="eager", fullgraph=True)
+    assert torch.equal(whole(x), model(x))
+    shutdown()
+
+    assert torch.equal(model(x), model.fc(x).tanh())
+    assert "compile" in nn.Module.compile.__qualname__
+    assert counter.frame_count >= 1
+
+
 def test_the_stack_of_a_trace_has_no_line_of_generated_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

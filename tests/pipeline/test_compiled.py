@@ -6,16 +6,20 @@ import gzip
 import json
 import re
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from pyprof2 import load, parse
+from pyprof2.analysis.assembly.compiled_links import find_callers
 from pyprof2.analysis.axes import OWNED, shared_text, split_owners
 from pyprof2.api.comparison import compare
 from pyprof2.cli import main
 from pyprof2.lsp.costs import VALUES, costs_of
+from pyprof2.parsers.compile_notes import _NotedNode, separate_products
 from tests.compiled_trace import FOLDER, SOURCE, TRACE, changed
 from tests.kineto_events import launched, load_events, op
 
@@ -491,6 +495,114 @@ def test_a_kernel_without_op_or_set_of_ops_is_not_linked(tmp_path: Path) -> None
     assert (run.summary["linked_pct"], run.summary["linked_count"]) == (50, 1)
     found = run.check().set_index("finding")["count"]
     assert found["kernels launched outside of any op"] == 1
+
+
+def test_a_product_and_the_sum_after_it_have_two_owners() -> None:
+    run = load(FOLDER / "sums.json.gz")
+    rows = compiled(run)
+    fused = rows[(rows["kernel"] == "aten::addmm") & (rows["direction"] == "forward")]
+    parts = pd.read_parquet(run.path / "kernel_parts")
+    found = [
+        [tuple(each) for each in own[["op", "source", "layer"]].astype(str).to_numpy()]
+        for _, own in parts[parts["kernel_id"].isin(fused["kernel_id"])].groupby("kernel_id")
+    ]
+
+    source = "/tmp/c/n12/train.py"  # noqa: S108 -- as recorded
+    assert found == [
+        [("aten::mm", f"{source}:8", f"{block}.b"), ("aten::add", f"{source}:9", block)]
+        for block in ("one", "two") * 2
+    ]
+    assert fused[["source", "layer", "shared_op"]].isna().all(axis=None)
+    assert set(fused["op"]) == {"aten::addmm"}
+    assert set(fused["flops"]) == {2 * 64 * 32 * 32}
+
+
+HERE, THERE = [("/t.py", 9, "f", "")], [("/t.py", 8, "f", "")]
+
+
+@pytest.mark.parametrize(
+    ("view", "frames", "layer", "is_separate"),
+    [
+        ("aten.permute.default", THERE, "net.b", True),
+        ("aten.permute.default", HERE, "net.b", True),  # one line, two layers
+        ("aten.permute.default", THERE, "net", True),
+        ("aten.permute.default", HERE, "net", False),
+        ("aten.relu.default", THERE, "net.b", False),  # what is multiplied is no view of it
+        ("aten.permute.default", [], "net.b", False),
+    ],
+)
+@pytest.mark.parametrize("original", ["aten.add.Tensor", "aten.addmm.default"])
+def test_a_product_is_separate_where_its_weight_says_another_place(
+    view: str, frames: list[Any], layer: str, *, is_separate: bool, original: str
+) -> None:
+    kind = "call_function"
+    weight = _NotedNode("w", kind, view, frames=frames, layer=(layer, "net", False))
+    both = _NotedNode("s", kind, "aten.addmm.default", original, ["x", "y", "w"], HERE)
+    both.layer = ("net", "net", False)
+    nodes = [weight, both]
+    separate_products(nodes)
+
+    new = [(each.name, each.frames, each.layer) for each in nodes[2:]]
+    wanted = is_separate and original == "aten.add.Tensor"
+    assert new == ([("s, its product", frames, weight.layer)] if wanted else [])
+
+
+SHARED = "which of the modules that share this code is called is not known"
+
+
+def test_of_modules_that_share_code_none_is_named_without_evidence() -> None:
+    """Three blocks, compiled in their places: what is open is the net that calls them."""
+    run = load(FOLDER / "blocks.json.gz")
+    rows = compiled(run)
+    products = rows[rows["category"] == "matmul"]
+
+    assert products["flops"].sum() == 3 * 2 * 3 * 2 * (2 * 64 * 32 * 128)
+    assert rows[["layer", "shared_layer"]].isna().all(axis=None)
+    assert rows["link_note"].str.contains(SHARED).all()
+    assert set(run.rows()["layer"].dropna()) == {"Net", "embed", "head"}
+
+
+def test_of_code_that_a_module_calls_once_the_layers_are_those_it_was_compiled_for(
+    tmp_path: Path,
+) -> None:
+    def inside(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for note in found:
+            note["layer"] = ["body", "net", False]
+            for each in note["nodes"]:
+                if each.get("layer"):
+                    each["layer"] = [f"body.{each['layer'][0]}", "net", False]
+        return found
+
+    run = load(changed(tmp_path / "net.json", of_notes=inside))
+    layers = set(pd.read_parquet(run.path / "kernel_parts")["layer"].dropna())
+
+    assert {"body.blocks.0", "body.blocks.1.norm"} <= layers
+    assert {each.partition(".")[0] for each in layers} == {"body"}
+    assert not compiled(run)["link_note"].str.contains(SHARED).any()
+
+
+@pytest.mark.parametrize(
+    ("opened", "held", "found"),
+    [
+        (["Net"] * 4, [1, 1, 2, 2], {"b.0": True}),
+        (["Net"] * 4, [1, 2, 3, 4], {"b.0": False}),
+        (["b.0", "b.1"] * 2, [1, 1, 2, 2], {}),
+        (["b.0"] * 4, [1, 1, 1, 1], {}),
+        ([None] * 4, [-1] * 4, {}),
+    ],
+)
+def test_layers_around_calls_name_modules_or_their_callers(
+    opened: list[str | None], held: list[int], found: dict[str, bool]
+) -> None:
+    texts = ["Net", "b.0", "b.1"]
+    codes = np.array([-1 if each is None else texts.index(each) for each in opened])
+    linked: Any = SimpleNamespace(layer=(codes, texts))
+    calls: Any = SimpleNamespace(
+        first=np.arange(4), made=np.arange(4), length=np.ones(4, int), held=np.array(held)
+    )
+    graph: Any = SimpleNamespace(layer="b.0", is_backward=False)
+
+    assert find_callers(linked, calls, [graph] * 4) == found
 
 
 def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:

@@ -79,7 +79,7 @@ function frame(app) {
   return panel;
 }
 
-/** What is not on the page because it could not be made: else an empty table would say that nothing is there. */
+/** The sections that could not be made: an empty table would say that nothing is there. */
 function failures({ doc }) {
   return Object.entries(doc.failed ?? {}).map(([name, why]) =>
     el("p", { class: "unused", role: "alert" }, multiline(`The section ${name} is missing: ${why}`)));

@@ -72,7 +72,7 @@ _EMPTY: Final[dict[str, Any]] = {
         "helpers": {"row": [], "with": {"first": [0], "rows": []}, "columns": {}},
     },
 }  # fmt: skip
-"""What the page shows instead of a section that failed, where it cannot do without."""
+"""Sections that the page cannot do without, as they are where they failed."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class _Sections:
             return make()
         except Exception as error:
             asked = {"serving": self.query.model, "comparison": self.query.against}
-            is_told = isinstance(error, Pyprof2Error) and asked.get(name) is not None
-            if is_told or is_shortage(error) or isinstance(error, (StoreError, RemoteError)):
+            is_refused = isinstance(error, Pyprof2Error) and asked.get(name) is not None
+            if is_refused or is_shortage(error) or isinstance(error, (StoreError, RemoteError)):
                 raise
             check_tables(self.run.path)
             why = fault(error).replace(str(self.run.path), str(self.query.input))

@@ -783,3 +783,39 @@ def test_a_table_of_kernels_shows_the_coarser_owner_and_a_file_of_them_does_not(
     for form, is_shown in (("table", True), ("csv", False), ("json", False)):
         main(["prof", str(path), "--by", "kernel", "--format", form, "-c", "kernel_id,op,link"])
         assert ("(graph launched in CompiledFunction)" in capsys.readouterr().out) == is_shown
+
+
+SET, MOVE = ("Memset (Device)", "cudaMemsetAsync"), ("Memcpy DtoD", "cudaMemcpyAsync")
+
+
+@pytest.mark.parametrize(
+    ("ran", "ops"),
+    [
+        ([SET, MOVE, SET, MOVE], ["aten::zero_", "aten::copy_", "aten::zero_", "aten::copy_"]),
+        ([MOVE, SET, SET, MOVE], ["aten::copy_", "aten::zero_", "aten::zero_", "aten::copy_"]),
+        ([SET, MOVE, MOVE, SET], ["aten::zero_", "aten::copy_", "aten::copy_", "aten::zero_"]),
+        ([MOVE, SET, MOVE, SET], [None] * 4),  # two of each moved: which is which is not known
+        ([SET, SET, SET, MOVE], ["aten::zero_", None, "aten::zero_", "aten::copy_"]),
+    ],
+)
+def test_copies_and_fills_do_not_stand_for_each_other(
+    ran: list[tuple[str, str]], ops: list[str | None], tmp_path: Path
+) -> None:
+    events: list[Any] = [launch(0, 9, name=BEGIN, dur=0.1)]
+    for at, (name, (_, call)) in enumerate(
+        zip(["aten::zero_", "aten::copy_"] * 2, [SET, MOVE] * 2, strict=True)
+    ):
+        events += [op(name, 1 + 4 * at, 2), complete(
+            "cuda_runtime", call, 1.5 + 4 * at, 0.1, args={"correlation": 70 + at})]  # fmt: skip
+    events += [op("aten::mm", 20, 2), captured(21, "gemm"), launch(24, 10, name=END, dur=0.1)]
+    # One in the order of the capture, which is known, and the one that is asked for.
+    for begin, number, own in ((100, 1, [SET, MOVE] * 2), (200, 2, ran)):
+        events += [launch(begin, number, name=REPLAY), kernel(begin + 20, 1, number, name="gemm")]
+        events += [
+            copy(begin + 10 + 2 * at, 1, number, name=name, bytes=64)
+            for at, (name, _) in enumerate(own)
+        ]
+    run = load_events(tmp_path, *events)
+
+    assert found(run, "op") == ["aten::mm"] * 2
+    assert rows(run.table("copies"), "op") == ["aten::zero_", "aten::copy_"] * 2 + ops
