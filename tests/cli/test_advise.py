@@ -76,11 +76,11 @@ def test_the_text_has_the_finding_its_stake_and_the_joint_bound(
     gain = "       gain   expected 1200.000 us (40.0 %), at most 1224.000 us (40.8 %), of the "
     assert result.lines[3].startswith(gain)
     assert any(line.startswith("unknown memory-limit: record memory") for line in result.lines)
-    # Of three steps of 1 ms the host needs three launches of 10 us.
+    # Of three steps of 1 ms the host needs three launches of 10 us, and the device nobody knows.
     assert result.lines[-2:] == [
         (
-            "All together gain at most 2970.000 us of 3000.000 us recorded (99.0 %): the host "
-            "needs 30.000 us."
+            "What all together gain at most is not known: FLOPs and bytes are known for 0 % of the "
+            "time of kernels."
         ),
         "Times at stake overlap: do not add them up.",
     ]
@@ -124,7 +124,7 @@ def test_markdown_shows_what_fires(advise: Callable[..., Any]) -> None:
 
     assert lines[0].startswith("| rank")
     assert "data-loading" in lines[2]
-    assert lines[-3].startswith("All together gain at most")
+    assert lines[-3].startswith("What all together gain at most is not known")
 
 
 def test_a_trace_and_its_store_say_the_same(
