@@ -43,7 +43,7 @@ def profile_of(run: Run, axis: str) -> dict[Any, dict[str, Any]]:
 def sums_of(run: Run, axis: str) -> dict[Any, dict[str, Any]]:
     """Return the same by SQL."""
     text = (ORACLES / "profile.sql").read_text().replace("{axis}", AXES[axis])
-    rows = run.sql(text).to_dict("records")
+    rows: list[dict[Any, Any]] = run.sql(text).to_dict("records")
     return {_told(row.pop("key")): {name: _told(row[name]) for name in row} for row in rows}
 
 
