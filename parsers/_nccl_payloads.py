@@ -25,7 +25,7 @@ _RANKS: Final = "No. of ranks"
 _MORE: Final = {"Root": "root", "Peer rank": "peer", "Peer": "peer"}
 _ALL_RANKS: Final = {"allgather": (1, None), "reducescatter": (None, 1), "alltoall": (None, None),
                      "send": (1, 0), "recv": (0, 1)}  # fmt: skip
-"""Of collectives how many messages go in and come out, None: one for each rank; else one each."""
+"""How many messages go in and come out, None: one for each rank; of other collectives one each."""
 
 
 class NcclCalls:

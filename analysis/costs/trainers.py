@@ -46,7 +46,7 @@ def fused_attention(call: OpCall) -> Cost:
     if len(operands) < 3 or any(len(item.shape) != 4 for item in operands[:3]):
         refuse("the lengths of the sequences are not in the recording")
     q, k, v = operands[:3]
-    layout = next((found[1] for text in texts if (found := _LAYOUT.match(text))), None)
+    layout = next((match[1] for text in texts if (match := _LAYOUT.match(text))), None)
     assumed = [] if layout else [_UNKNOWN_LAYOUT]
     first, second, heads, width = q.shape
     is_first = layout == "sb" if layout else first >= second

@@ -58,14 +58,15 @@ def columns_of() -> list[dict[str, Any]]:
             "name": each.name,
             "unit": each.unit,
             "help": each.meaning,
-            "of": _formula(each.name) | _known_by(each.name),
+            "of": _formula(each.name)
+            | (
+                {"known": list(KNOWN_BY[each.name]), "among": "kernel_count"}
+                if each.name in KNOWN_BY
+                else {}
+            ),
         }
         for each in SUMMARY_COLUMNS
     ]
-
-
-def _known_by(name: str) -> dict[str, Any]:
-    return {"known": list(KNOWN_BY[name]), "among": "kernel_count"} if name in KNOWN_BY else {}
 
 
 def _formula(name: str) -> dict[str, Any]:
