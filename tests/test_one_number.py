@@ -11,9 +11,8 @@ from pyprof2.cli import main
 from pyprof2.lsp.costs import costs_of
 from pyprof2.lsp.shown import recording
 from pyprof2.reports.heading import heading, sentence
-from pyprof2.reports.page.document import steps_apart, steps_of
 from pyprof2.reports.page.overview import heading_of, quality_of
-from pyprof2.reports.page.steps import whole_of
+from pyprof2.reports.page.steps import steps_apart, steps_of, whole_of
 from tests.kineto_events import Event, copy, launch, launched, load_events, node, op, step, trace
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def on_gpu(times: list[int], at: int = 0) -> list[Event]:
     """Steps one after another, each with a kernel for half of it."""
     events = []
     for number, time in enumerate(times):
-        own = {"at": at + time // 2 - 4, "dur": time // 2, "id": number + 1}
+        own: dict[str, Any] = {"at": at + time // 2 - 4, "dur": time // 2, "id": number + 1}
         work = launched(at + 2, number + 1, **own)
         events += [step(number, at, time), op("aten::mm", at + 1, 9, id=number + 1), *work]
         at += time + 10

@@ -113,7 +113,7 @@ def bar_ns(run: Run) -> float:
         if (row["rank"], row["start_ns"]) not in left_out
     ]
     windows = {(row["rank"], row["device"], row["step"], row["start_ns"]) for row in parts}
-    return sum(row["time_ns"] for row in parts) / len(windows)
+    return float(sum(row["time_ns"] for row in parts) / len(windows))
 
 
 def test_what_no_recording_can_be(real_trace: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ INPUT: Final = STEPS_INPUT | {
 }
 """The columns of the canonical tables that kinds of layer and facts about a model follow from."""
 
-_COSTED: Final = ("ok", "assumed")
+_COSTED: Final = ("ok",)
 COLUMNS: Final = (
     "flops_least", "flops_most", "bytes_least", "bytes_most", "math_ns_least", "math_ns_most",
 )  # fmt: skip

@@ -166,8 +166,8 @@ def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> l
         ]
     partly = _partly_counted(first)
     marked = _marked(first, content.flags)
-    for name, marks in partly.items():
-        both = zip(marks, marked.get(name, marks), strict=True)
+    for name, few in partly.items():
+        both = zip(few, marked.get(name, few), strict=True)
         marked[name] = [one or other for one, other in both]
     droppable: list[str] = []
     if not (query.columns or query.pyprof):

@@ -210,7 +210,7 @@ PEAKS = "kernels in bf16, whose peaks are not known"
     ],
 )
 def test_the_reason_of_an_extrapolation_is_the_one_of_this_recording(
-    tmp_path: Path, fields: dict[str, object], target: str, why: str
+    tmp_path: Path, fields: dict[str, Any], target: str, why: str
 ) -> None:
     row = one_kernel(tmp_path, **fields).predict(target).iloc[0]
 

@@ -497,6 +497,22 @@ def test_a_kernel_without_op_or_set_of_ops_is_not_linked(tmp_path: Path) -> None
     assert found["kernels launched outside of any op"] == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["prof", "prof --by op,layer", "prof --by source --csv", "prof --by kernel --format json",
+     "advise", "lines", "idle", "check", "prof --by op --format markdown"],
+)  # fmt: skip
+def test_no_screen_has_the_character_between_owners(
+    words: str, run: Run, h200: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *options = words.split()
+    for path in (run.path, h200.path, FOLDER / "sums.json.gz"):
+        assert main([command, str(path), *options]) == 0
+        said = capsys.readouterr().out
+        assert [c for c in said if ord(c) < ord(" ") and c != "\n"] == []
+        assert "\\u001f" not in said
+
+
 def test_a_product_and_the_sum_after_it_have_two_owners() -> None:
     run = load(FOLDER / "sums.json.gz")
     rows = compiled(run)
