@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from pyprof2.analysis.chunked import InMemory
-from pyprof2.analysis.time.blocking_calls import BLOCKED_NS, awaited_work
 from pyprof2.analysis.time.cause_names import BLOCKING, CAUSES, call_cause
 from pyprof2.analysis.time.host_clock import clock_error_ns
+from pyprof2.analysis.time.queue import BLOCKED_NS, awaited_work
 from pyprof2.columns import (
     combine_keys,
     first_rows,

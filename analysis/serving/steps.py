@@ -18,8 +18,8 @@ from pyprof2.analysis.intervals import merged, time_within, union_length
 from pyprof2.analysis.serving.batches import Batch, batch_from, batch_of
 from pyprof2.analysis.serving.generate import INPUT as GENERATE_INPUT
 from pyprof2.analysis.serving.generate import calls_in_generate, is_generating
-from pyprof2.analysis.time.blocking_calls import awaited_work
 from pyprof2.analysis.time.cause_names import CODES, call_cause
+from pyprof2.analysis.time.queue import awaited_work
 from pyprof2.columns import lookup, row_of
 from pyprof2.recording import code_column, int_column
 from pyprof2.result_tables import SERVING_STEPS

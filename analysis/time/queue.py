@@ -1,4 +1,4 @@
-"""How far the host is ahead of a device: the delay of each launch, and how much is queued."""
+"""Host and device: the delay of each launch, how much is queued, and which calls wait for work."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 LAUNCH_INPUT: Final = ("rank", "launch_id", "start_ns", "dur_ns")
 """The columns of `launches` that are needed."""
+BLOCKED_NS: Final = 2_000
+"""A call that took longer waited for something."""
+_WOKEN_NS: Final = 60_000
+"""Such a call ended at most that long after the work that it waited for."""
+_CLOCKS_NS: Final = 10_000
+"""Recorders align host and device only so well: a call may seem to end that long before the work
+that it waited for."""
+_NEVER: Final = -(1 << 62)
 
 
 def launch_delays(kernels: pa.Table, copies: pa.Table, launches: pa.Table) -> pa.Table:
@@ -88,3 +96,34 @@ def _work(kernels: pa.Table, copies: pa.Table, launches: pa.Table) -> tuple[Devi
     end = start + np.maximum(0, int_column(calls, "dur_ns", 0))
     work = read_activities(kernels, copies, int_column(calls, "launch_id", NEVER), start)
     return work, lookup(end, work.launch, NEVER)
+
+
+def last_ended(ended: Int, time: Int) -> Int:
+    """Return the activity that ended last, not after each time; -1 for none.
+
+    Args:
+        ended: when each activity ended.
+        time: the times.
+    """
+    order = np.append(np.argsort(ended, kind="stable"), -1)
+    at: Int = np.searchsorted(ended, time, "right", order[:-1]) - 1
+    return order[at]
+
+
+def awaited_work(begin: Int, finish: Int, own: Int, ended: Int) -> Int:
+    """Return the activity that each call waited for; -1 for none.
+
+    A copy to memory that is not pinned returns when it is done, whatever its name says, and one of
+    pinned memory does not wait. So a call that queued work waited for that or for none, and a call
+    that queued none for the work that ended last before it did.
+
+    Args:
+        begin: of calls that wait for the device, by their names.
+        finish: of each.
+        own: the activity that each queued, the last one, or -1.
+        ended: when each activity ended.
+    """
+    found = np.where(own >= 0, own, last_ended(ended, finish + _CLOCKS_NS))
+    end = lookup(ended, found, _NEVER)
+    good = (finish - begin > BLOCKED_NS) & (begin < end) & (end <= finish + _CLOCKS_NS)
+    return np.where(good & (finish - end <= _WOKEN_NS), found, -1)

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from pyprof2.analysis.intervals import Bool, Int, merged, time_within
-from pyprof2.analysis.time.blocking_calls import awaited_work, last_ended
 from pyprof2.analysis.time.cause_names import BLOCKING
+from pyprof2.analysis.time.queue import awaited_work, last_ended
 from pyprof2.columns import combine_keys
 
 _MOST_EVENTS: Final = 500_000
