@@ -47,7 +47,7 @@ nitpick_ignore_regex: Final = [
         "py:.*",
         (
             r"Advice|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|MemoryCurve|Side|Pictures"
-            r"|RankTables|Spent|Sums|Tagged|Tags"
+            r"|Input|RankTables|Spent|Sums|Tagged|Tags|TimedStep"
         ),
     ),
     ("py:.*", r"pyprof2\.(api\.displays|api\.job\.Ranks|store\.rank_tables).*"),

@@ -48,7 +48,7 @@ class RunTime(OfTables):
 
     @property
     def mean_step_ns(self) -> float | None:
-        """The mean time of a step over all ranks, the one that all screens show; None: no steps.
+        """The mean time of a step over all ranks in ns, as every screen has it; None without steps.
 
         It is from the step's beginning until the last work ends that it launched. A first step
         that took much longer than the others is left out.
@@ -63,7 +63,7 @@ class RunTime(OfTables):
 
     @property
     def slow_starts(self) -> set[TimedStep]:
-        """The first steps that took much longer than the others of their rank: no mean has them."""
+        """The first steps that took much longer than the others of their rank; no mean has them."""
         return self._tables.slow_starts
 
     def idle_parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
