@@ -32,7 +32,7 @@ _LIBRARY: Final = re.compile(
           |serialization|storage|torch_version|types|version)\.py
       | pyprof2/pyprof2/                              # ourselves: a checkout, and
       | pyprof2/(?:capture|cli|integrations|nvtx|watch)/           # what a program runs of us
-      | pyprof2/(?:__\w+__|columns|errors|frames|markers|signatures|units)\.py
+      | pyprof2/(?:__\w+__|columns|errors|frames|markers|own_files|signatures|units)\.py
       | lib(?:64)?/python\d[\d.]*/(?!site-packages/|dist-packages/)   # the standard library
     )""",
     re.VERBOSE,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyprof2.analysis.axes import NONE, shared_text
+from pyprof2.analysis.axes import NONE, is_of_launch, shared_text
 from pyprof2.analysis.costs.attribute import share
 from pyprof2.analysis.summaries.profile_columns import key_name
 
@@ -37,10 +37,13 @@ def owner_shares(
     def key(name: str) -> str:
         return key_name(column, depth, fold_numbers, name)
 
-    several = rows[f"shared_{column}"].notna().to_numpy()
+    coarse = rows[f"shared_{column}"].astype(object)
+    of_launch = coarse.map(is_of_launch, na_action="ignore").eq(other=True)
+    several = (coarse.notna() & ~of_launch).to_numpy()
     alone = rows[~several]
     found: Counter[str] = Counter()
     names = alone[column].astype(object)
+    names = names.where(names.notna(), coarse[~several])
     for name, own_ns in (
         alone["dur_ns"].groupby(names.where(names.notna(), NONE), observed=True).sum().items()
     ):

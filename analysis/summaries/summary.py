@@ -208,8 +208,9 @@ class _KernelTotals:
 def _links(kernels: pa.Table) -> dict[str, int]:
     """Return how many kernels have a launch, an op, a forward op, and what is known of others."""
     op, is_graph = pc.is_valid(kernels["op"]), _is(kernels["link"], "graph")
-    # One that does the work of several ops is linked to all of them.
-    linked = pc.or_(op, pc.is_valid(kernels["shared_op"]))
+    # One that does the work of several ops is linked to all of them; in a replay that nothing
+    # explains the op is that of the launch of its graph.
+    linked = pc.or_(op, pc.and_(pc.is_valid(kernels["shared_op"]), pc.invert(is_graph)))
     backward, time = _is(kernels["direction"], "backward"), kernels["dur_ns"]
     replayed = {
         link: time.filter(_is(kernels["link"], link))

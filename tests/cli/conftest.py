@@ -143,6 +143,7 @@ class StubRun:
             **dict.fromkeys(("graph_id_ns", "graph_names_ns", "graph_order_ns"), 0),
             "costed_pct": None,
             "no_gpu": self.no_gpu,
+            "gpu_call_count": 0,
             "ledger": {"ok": int(self.made["dur_ns"].sum()), "no_op": 0},
         }
 
