@@ -37,6 +37,8 @@ def make_own_folder(path: Path) -> None:
         OSError: it cannot be made, or what is there is somebody else's or others may write it.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if is_own(path) and not path.stat().st_mode & stat.S_IWOTH:
+        path.chmod(0o700)  # it may have been made with a mask that lets the user's group write
     if not is_own(path, alone=True):
         raise PermissionError(errno.EACCES, "it is not this user's alone", str(path))
 

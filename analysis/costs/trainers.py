@@ -29,6 +29,8 @@ from pyprof2.signatures import OpCall, Scalar, Tensor
 
 _LAYOUT: Final = re.compile(r"(sb|bs)3?2?h")
 _UNKNOWN_MASK: Final = "the mask is not recorded: counted in full"
+_HIDDEN: Final = "how many pairs the padding, the mask or the window leaves is not recorded"
+_MASK: Final = re.compile(r"(?:^|_)(?:causal|padding|arbitrary)")
 _UNKNOWN_LAYOUT: Final = (
     "whether sequences or batch come first is not recorded: the larger is taken"
 )
@@ -52,7 +54,11 @@ def fused_attention(call: OpCall) -> Cost:
     is_first = layout == "sb" if layout else first >= second
     batch, rows = (second, first) if is_first else (first, second)
     keys = k.shape[0 if is_first else 1]
-    mask = next((text for text in texts if "causal" in text or text == "no_mask"), None)
+    mask = next((text for text in texts if text == "no_mask" or _MASK.search(text)), None)
+    # Lengths of padded sequences, and which pairs a mask or a window leaves, are not recorded.
+    hidden = mask is not None and ("padding" in mask or "arbitrary" in mask)
+    pairs_of_words = [each for each in words if isinstance(each, (list, tuple)) and len(each) == 2]
+    hidden |= any(each[0] >= 0 or each[1] > 0 for each in pairs_of_words)  # windows
     ends = keys - rows if mask and "bottom_right" in mask else 0
     causal, every = band(rows, keys, None, ends), rows * keys
     pairs = causal if mask and "causal" in mask else every
@@ -68,6 +74,9 @@ def fused_attention(call: OpCall) -> Cost:
     least, most = scale * (pairs if mask else min(causal, every)), scale * pairs
     if mask is None:
         assumed.append(_UNKNOWN_MASK)
+    if hidden:
+        least = 0 * scale
+        assumed.append(_HIDDEN)
     if not layout:  # as if the batch were the sequence
         other = first * first * second if not is_first else second * second * first
         least = min(least, 2 * heads * widths * other // 2)

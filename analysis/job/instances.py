@@ -36,7 +36,7 @@ _NO_CLOCK: Final = (
     "step later would look the same"
 )
 _GROUPS: Final = "groups are not recorded, and there is more than one: {}"
-_LOST: Final = "unmatched: not recorded on rank {}; those after it are matched by their times"
+_LOST: Final = "unmatched: none of rank {} matches it; those after it are matched by their times"
 _MOST_OF_STEP: Final = 1 << 32
 """No step has so many collectives."""
 _NO_STEP_HERE: Final = "outside of any step"
@@ -237,11 +237,11 @@ def _ordered(rows: pd.DataFrame, axis: str, rule: str, recordings: Recordings) -
     result.loc[frame.index[alone.to_numpy(bool)], "match_note"] = _ALONE
     differs = frame[~good & ~alone]
     lost = differs[again[differs.index]]
-    for _, part in lost.groupby([*where, "n"], observed=True):
-        known = frame[
-            (frame["axis"] == part["axis"].iloc[0]) & (frame["step"] == part["step"].iloc[0])
-        ]
-        missing = sorted({*known["rank"]} - {*part["rank"]})
+    known: dict[Any, set[int]] = {}
+    if len(lost):
+        known = frame.groupby(where, observed=True)["rank"].agg(set).to_dict()
+    for (axis_key, step, _), part in lost.groupby([*where, "n"], observed=True):
+        missing = sorted(known[axis_key, step] - {*part["rank"]})
         result.loc[part.index, "match_note"] = _LOST.format(", ".join(map(str, missing)))
     for place, part in differs[~again[differs.index]].groupby(where, observed=True):
         whole = frame[(frame["axis"] == place[0]) & (frame["step"] == place[1])]
@@ -272,9 +272,10 @@ def _resynchronised(
     end = start + rows["dur_ns"].astype("int64").reindex(frame.index)
     frame, is_lost = frame.assign(_start=start, _end=end), place.isin(lost)
     whole = frame[~is_lost]
+    members = place.groupby(place, observed=True).indices
     for number in lost:
-        own = frame[place == number]
-        ranks = dict(iter(own.groupby("rank", observed=True)))
+        own = frame.iloc[members[number]]
+        ranks: dict[Any, pd.DataFrame] = dict(iter(own.groupby("rank", observed=True)))
         most = max(ranks, key=lambda rank: len(ranks[rank]))
         shifts = {
             rank: 0 if recordings.one_clock else _apart(whole, most, rank, own) for rank in ranks
@@ -321,6 +322,9 @@ def _met(whole: pd.DataFrame, part: pd.DataFrame, shift: int) -> NDArray[np.int6
     middle = ends[:-1] + np.diff(ends) // 2
     at = np.searchsorted(middle, end)  # the one whose end is nearest
     met = (start <= ends[at]) & (begins[at] <= end)
+    # In the order of their launches; where they do not end in it, on several streams, nearest says
+    # nothing.
+    met &= bool((np.diff(ends) > 0).all() and (np.diff(end) > 0).all())
     met &= whole["sign"].to_numpy()[at] == part["sign"].to_numpy()
     met &= (np.bincount(at, minlength=len(ends)) == 1)[at]
     alone = len(whole) + 1 + part["rank"].to_numpy() * _MOST_OF_STEP + np.arange(len(part))

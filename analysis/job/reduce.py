@@ -118,8 +118,11 @@ def ranks_of_other_job(trace: pd.DataFrame) -> dict[int, str]:
             apart = max(int(first[rank]) - typical, typical - int(last[rank]))
             if apart > _APART_NS:
                 when = "after" if first[rank] > typical else "before"
-                hours = apart / (60 * _APART_NS)
-                found[int(rank)] = f"rank {rank} was recorded {hours:.2g} hours {when} rank {usual}"
+                minutes = apart / _APART_NS
+                far = f"{minutes:.2g} minutes" if minutes < 60 else f"{minutes / 60:.2g} hours"
+                found[int(rank)] = (
+                    f"rank {rank} was recorded {far} {when} rank {usual}, or its clock is wrong"
+                )
     sizes = rows["world_size"].dropna()
     for rank, size in sizes[sizes != sizes.mode().iloc[0]].items() if len(sizes) else ():
         of = f"rank {rank} is of a job of {size} ranks, and others of {sizes.mode().iloc[0]}"

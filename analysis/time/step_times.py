@@ -22,6 +22,8 @@ _LEAST_SHARE: Final = 0.02
 _SURE: Final = 0.95
 SLOW_START: Final = 1.5
 """A first step that takes more times the median than this compiles, loads code or fills caches."""
+_OTHERS: Final = 1.2
+"""Such a step is as much longer than any other; else it is one of the long ones that come again."""
 _FEWEST: Final = 3
 """With fewer steps none is called unusual."""
 SHARES: Final = ("gpu_utilization_pct", "sm_efficiency_pct", "occupancy_pct")
@@ -92,8 +94,10 @@ def _quantile(ordered: Sequence[int], share: float) -> float:
 
 def starts_slowly(times: Sequence[int]) -> bool:
     """Whether the first of these steps, in order of time, took much longer than they usually do."""
-    # Most steps may be without any work.
-    return len(times) >= _FEWEST and 0 < SLOW_START * median(times) < times[0]
+    if len(times) < _FEWEST:
+        return False
+    # Most steps may be without any work. Where a long one comes again, the first is one of these.
+    return 0 < SLOW_START * median(times) < times[0] and times[0] > _OTHERS * max(times[1:])
 
 
 def slow_starts(windows: Iterable[TimedStep]) -> set[TimedStep]:

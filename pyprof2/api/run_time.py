@@ -38,11 +38,13 @@ class RunTime(OfTables):
 
         tables = self._tables
         idle = tables.table("idle_sums").to_pylist()
-        for number in {each.rank for each in tables.slow_starts}:
-            own = [each for each in tables.slow_starts if each.rank == number]
+        slow: dict[int, list[TimedStep]] = {}
+        for each in tables.slow_starts:
+            slow.setdefault(each.rank, []).append(each)
+        idle = [row for row in idle if row["rank"] not in slow]
+        for number, own in slow.items():
             (rank,) = tables.of(number)
             parts = rank.in_parts("idle", [*IDLE_INPUT, "start_ns"])
-            idle = [row for row in idle if row["rank"] != number]
             idle += idle_sums_without(parts, own, number)
         return spent(tables.summary, tables.steps, idle, lambda: self.recorded_parts)
 

@@ -91,7 +91,10 @@ class Profile:
         """Whether ranges of the host are all that can be shown, and are asked for."""
         found = self.run.summary
         nothing = found["no_gpu"] and not found["op_count"]
-        return nothing and found["range_count"] > 0 and self.query.axes in ((), ("range",))
+        query = self.query
+        chosen = [value for name, value in query.selection.items() if name != "copies"]
+        is_plain = not (query.sort or query.columns or any(each is not None for each in chosen))
+        return nothing and is_plain and found["range_count"] > 0 and query.axes in ((), ("range",))
 
     def _write_ranges(self) -> None:
         """Write the time of ranges on the host."""
@@ -413,7 +416,8 @@ def step_notes(run: Run) -> Iterator[str]:
     busy = [row["busy_ns"] for row in steps if row["busy_ns"] is not None]
     is_one = run.summary["gpu_count"] == len(run.summary["ranks"])
     of_busy = share_text(int(sum(busy) / count), int(wall))
-    share = f", {of_busy} of it busy" if is_one and busy else ""
+    # Steps of one number, in several spans, are rows that cannot be told from one another.
+    share = f", {of_busy} of it busy" if is_one and len(busy) == count else ""
     ends = "" if run.summary["no_gpu"] else ", until the last work that it launched ends"
     yield f"a step takes {format_time(int(wall))} on average{left_out(run)}{ends}{share}"
     shares: dict[int, list[float]] = {}

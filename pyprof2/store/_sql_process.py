@@ -19,6 +19,7 @@ REFUSED: Final = 3
 """The exit code where stderr says why."""
 _ADDRESSES: Final = 6 << 30
 _ROWS_AT_A_TIME: Final = 1 << 14
+_BYTES_AT_MOST: Final = 1 << 28
 
 
 def limit(seconds: float) -> None:
@@ -70,6 +71,7 @@ def answer(asked: dict[str, Any]) -> Any:
         ValueError: the statement does more than read, fails, or takes too long.
     """
     import duckdb
+    import pyarrow as pa
 
     connection = opened(asked["files"], asked["views"])
     timer = threading.Timer(asked["seconds"], connection.interrupt)
@@ -84,7 +86,7 @@ def answer(asked: dict[str, Any]) -> Any:
     except duckdb.InterruptException:
         msg = f"ended after {asked['seconds']:g} s; ask for less"
         raise ValueError(msg) from None
-    except (duckdb.Error, MemoryError) as error:
+    except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
         raise ValueError(str(error) or "memory is short; ask for less") from error
     finally:
         timer.cancel()
@@ -94,10 +96,14 @@ def _first_rows(relation: Any, most: int | None) -> Any:
     import pyarrow as pa
 
     reader = relation.to_arrow_reader(_ROWS_AT_A_TIME)
-    batches, count = [], 0
+    batches, count, size = [], 0, 0
     for batch in reader:
         batches.append(batch)
         count += len(batch)
+        size += batch.nbytes
+        if size > _BYTES_AT_MOST:
+            msg = f"more than {_BYTES_AT_MOST >> 20} MiB of rows; ask for less"
+            raise ValueError(msg)
         if most is not None and count > most:
             break
     table = pa.Table.from_batches(batches, reader.schema)
@@ -142,9 +148,10 @@ def _plain(column: Any) -> Any:
 
 def main() -> None:
     """Answer the question on stdin."""
+    question = json.loads(sys.stdin.read())
+    sys.path += question["paths"]  # where the process that asks has its packages from
     import pyarrow as pa
 
-    question = json.loads(sys.stdin.read())
     limit(question["seconds"])
     try:
         table = answer(question)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 60.0
 _LONGEST: Final = 20_000
+_SECONDS_AT_MOST: Final = 86_400.0
+_NEEDED: Final = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Without them some Pythons do not start."""
 _GRACE: Final = 5
 """Seconds that a query which does not let itself be interrupted has until its process ends."""
 
@@ -127,10 +130,12 @@ def query(
         refuse_without("SQL", "duckdb")
     if len(text) > _LONGEST:
         refuse(f"a query of over {_LONGEST:,} characters; ask for less")
+    seconds = min(seconds, _SECONDS_AT_MOST)
     asked: dict[str, Any] = {"files": files_of(store), "query": text, "seconds": seconds}
+    asked["paths"] = list(map(os.path.abspath, filter(None, sys.path)))
     asked |= {"rows": rows, "views": {view.name: view.select for view in VIEWS.values()}}
     # Its environment has nothing to give away; Windows starts no program without one.
-    kept = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
+    kept = {name: os.environ[name] for name in _NEEDED if name in os.environ}
     try:
         done = subprocess.run(  # noqa: S603 - our own program
             [sys.executable, "-I", _sql_process.__file__],
@@ -143,7 +148,10 @@ def query(
     if done.returncode == _sql_process.REFUSED:
         refuse(done.stderr.decode())
     if done.returncode:
-        refuse("the query took more memory or time than it may; ask for less")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        is_other = done.returncode > 0 and lines and "MemoryError" not in lines[-1]
+        why = "the query took more memory or time than it may; ask for less"
+        refuse(f"SQL cannot run: {lines[-1]}" if is_other else why)
     table = pa.ipc.open_stream(done.stdout).read_all()
     more = table.schema.metadata[b"more"] == b"yes"
     return QueryRows(table.replace_schema_metadata(None), more)

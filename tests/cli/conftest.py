@@ -144,6 +144,8 @@ class StubRun:
             "costed_pct": None,
             "no_gpu": self.no_gpu,
             "gpu_call_count": 0,
+            "op_count": 1,
+            "range_count": 0,
             "ledger": {"ok": int(self.made["dur_ns"].sum()), "no_op": 0},
         }
 

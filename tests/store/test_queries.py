@@ -126,6 +126,18 @@ def test_costs_of_work_add_up_to_those_of_the_profile(store: Path) -> None:
     assert found.loc[0].to_dict() == profile[["flops", "bytes", "count"]].sum().to_dict()
 
 
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("SELECT CASE WHEN i > 20000 THEN 'abc' ELSE '1' END::INT FROM range(30000) t(i)", "abc"),
+        ("SELECT repeat('x', 20000000) AS x FROM range(20)", "more than 256 MiB"),
+    ],
+)
+def test_why_there_are_no_rows_is_said(query: str, says: str, store: Path) -> None:
+    with pytest.raises(errors.UsageError, match=says):
+        queries.query(store, query, seconds=1e10)
+
+
 def test_a_run_of_another_device_is_refused(store: Path) -> None:
     with pytest.raises(errors.UsageError, match="without device"):
         pyprof2.load(store, device="L4").sql("SELECT 1")

@@ -307,7 +307,7 @@ class RankFacts:
         """The replay that says how much earlier all is done without parts; None: there is none."""
         from pyprof2.analysis.summaries.advice.without import Replay
 
-        return None if self.is_cpu else Replay.of(self)
+        return None if self.is_cpu or self.clock_error_ns else Replay.of(self)
 
     @cached_property
     def followers(self) -> Int:

@@ -20,6 +20,8 @@ _LEAST: Final = 1e-3
 """A value that is a smaller part of the largest counts as that: nothing is relative to 0."""
 _STRAIGHT: Final = 0.001
 """By how much points may miss a line that is taken for the truth."""
+_SLOWEST: Final = 0.85
+"""Memory grows between points at least so much as the flattest chord says, times this."""
 _BENT: Final = 0.5
 """A bend has to leave at most this part of the error that the line leaves."""
 _OF_A_LINE, _OF_A_FLOOR, _OF_TWO = 2, 4, 5
@@ -120,9 +122,8 @@ def bounds(x: Floats, y: Floats, at: float, fixed: float) -> tuple[float, float]
     x, over = x[order], np.maximum(y[order] - fixed, 0.0)
     far = at / x
     least, most = float(np.max(over * np.minimum(far, 1))), float(np.min(over * np.maximum(far, 1)))
-    least_slope = max(
-        0.0, float(np.min(np.diff(over) / np.maximum(np.diff(x), _LEAST), initial=np.inf))
-    )
+    flattest = np.min(np.diff(over) / np.maximum(np.diff(x), _LEAST), initial=np.inf)
+    least_slope = _SLOWEST * max(0.0, float(flattest))
     line = _curve((fit_line(x, over),), x, over)
     is_line = line.residual <= _STRAIGHT
     if not is_line:

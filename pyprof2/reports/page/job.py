@@ -82,13 +82,16 @@ def _replayed(job: JobOfRanks, store: Path) -> dict[str, Any]:
     gains = list(_gains(job, store))
     frame = what_if.gains_frame([each.gain for each in gains])
     frame = frame.assign(command=pd.Series([each.command for each in gains], dtype=object))
+    is_known = not job.graph.clock_error_ns
     blamed = table(blame.drop(columns="step", errors="ignore"), show)
     if len(blame):
         blamed["columns"]["step"] = numbers(blame["step"])
     return {
         "window_ns": job.graph.window_ns,
-        "path": table(path_rows(job.critical_path, job.graph.window_ns), show),
-        "blame": blamed if len(blame) else None,
+        "path": table(path_rows(job.critical_path, job.graph.window_ns), show)
+        if is_known
+        else None,
+        "blame": blamed if len(blame) and is_known else None,
         "whatif": table(frame),
         "notes": list(notes_on(frame)),
     }

@@ -75,6 +75,16 @@ def test_without_layout_and_mask_the_counts_have_bounds() -> None:
             assert (cost.flops_lo or 0) <= 4 * batch * 4 * pairs * 8 <= (cost.flops_hi or 0)
 
 
+@pytest.mark.parametrize("more", [("padding_causal",), ("arbitrary",), ("causal", [512, 0])])
+def test_what_padding_and_windows_leave_is_not_known(more: tuple[object, ...]) -> None:
+    shape = bf16(6, 2, 4, 8)
+    found = estimate(call("FusedAttnFunc", *LENGTHS, shape, shape, shape, "sbhd_sbhd_sbhd", *more))
+    cost = known(found)
+    assert found.status == "assumed"
+    assert cost.flops_lo == 0
+    assert cost.flops_hi == cost.flops
+
+
 def varlen(*before: object, causal: bool = YES, name: str = "aiter::fmha_v3_varlen_fwd") -> OpCall:
     lengths = (i32(3), i32(3), 4, 4, 0, 0.0, 0.1)
     return call(name, *[bf16(8, 4, 16)] * 3, *lengths, *before, NO, causal, -1, -1, YES, NO, 1)

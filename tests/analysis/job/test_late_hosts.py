@@ -119,10 +119,10 @@ def test_who_is_to_blame_of_many_ranks_is_said_where_it_is_asked_for(
 
 
 def test_what_a_host_took_by_hand(tmp_path: Path) -> None:
-    """Gaps 7, 3, 10 and 15 between calls, and calls of kernels 5, 5, 6 and 4: 55 us.
+    """Gaps 7, 3, 15 and 15 between calls, and calls of kernels 5, 5, 6 and 4: 60 us.
 
-    The copy's call waits for the device for 100 us, and cudaStreamSynchronize for the kernel that
-    ends at 295: the host goes on from there. What is before the first call counts for nobody.
+    The copy's call waits for the copy, which ends at 215, and cudaStreamSynchronize for the kernel
+    that ends at 295: the host goes on from there. What is before the first call counts for nobody.
     """
     events = [
         kernel(60, 10, 99), launch(100, 1, dur=5), kernel(108, 10, 1),
@@ -135,4 +135,4 @@ def test_what_a_host_took_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
     job = load_events(tmp_path, *events).ranks
 
-    assert host_times(job.graph)["host_ns"].tolist() == [55_000]
+    assert host_times(job.graph)["host_ns"].tolist() == [60_000]

@@ -78,7 +78,9 @@ def test_only_what_lost_its_others_is_unmatched(tmp_path: Path, lost: dict[int, 
     for _, own in matched.groupby("instance_id"):
         assert own["aligned_ns"].max() <= (own["aligned_ns"] + own["dur_ns"]).min()
     for rank, which in lost.items():
-        note = f"unmatched: not recorded on rank {rank}; those after it are matched by their times"
+        note = (
+            f"unmatched: none of rank {rank} matches it; those after it are matched by their times"
+        )
         assert (found["match_note"] == note).sum() == (RANKS - 1) * len(which)
 
 

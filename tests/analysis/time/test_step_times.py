@@ -9,6 +9,7 @@ from pyprof2.analysis.time.step_times import (
     TimedStep,
     median_step,
     outlier_steps,
+    starts_slowly,
     step_times,
     timed_steps,
 )
@@ -80,3 +81,8 @@ def test_windows_of_several_devices_count_once() -> None:
     )
 
     assert timed_steps(steps) == [(0, 0, 1, 10), (0, 10, 2, 5), (0, 90, 1, 7)]
+
+
+def test_a_first_step_that_is_one_of_several_long_ones_is_like_them() -> None:
+    assert starts_slowly([9, 1, 1, 1, 1])
+    assert not starts_slowly([9, 1, 1, 1, 8, 1, 1, 1])

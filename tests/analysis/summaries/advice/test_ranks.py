@@ -188,9 +188,9 @@ def test_waiting_for_a_straggler_is_no_stake_of_communication(tmp_path: Path) ->
     assert other["at_stake_hi_ns"] < wait / 2
     free = _lost_ns(job, slow=job.slow, links=1e-9)
     assert other["at_stake_hi_ns"] == pytest.approx(free, rel=0.05)
-    # What the straggler costs can be won on every rank.
-    bounds = run.gain_bounds.set_index("rank")["bound_ns"]
-    assert bounds[0] >= straggler["expected_ns"]
+    # What the straggler costs can be won on every rank; its kernels have no FLOPs that bound it.
+    assert straggler["expected_ns"] > 0
+    assert run.gain_bounds["bound_ns"].isna().all()
 
 
 def test_waits_are_no_communication_that_must_stay(tmp_path: Path) -> None:
