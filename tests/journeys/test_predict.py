@@ -40,8 +40,8 @@ def test_one_recording_says_which_gpu_to_take(walk: Walk) -> None:
         assert recorded < lo < value < hi
     assert found["V100 SXM2"]["step_ms"] == ""
     assert "bf16" in found["V100 SXM2"]["why"]
-    # Steps of 11.8, 18.9 and 82 ms at 3, 1.5 and 0.6 an hour: the A100 costs least, and is in time.
-    assert "1,000,000 steps in 8 h: the cheapest is A100 SXM 80GB, for 7.8" in priced
+    # Steps of 11.8, 18.4 and 77 ms at 3, 1.5 and 0.6 an hour: the A100 costs least, and is in time.
+    assert "1,000,000 steps in 8 h: the cheapest is A100 SXM 80GB, for 7.6" in priced
     assert "sm90_xmma_gemm_bf16bf16" in why
     assert float(many[1]["throughput"] or 0) == 0
     assert 7 < float(many[1]["speedup"]) < 8.5
