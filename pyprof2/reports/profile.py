@@ -416,7 +416,7 @@ def step_notes(run: Run) -> Iterator[str]:
     busy = [row["busy_ns"] for row in steps if row["busy_ns"] is not None]
     is_one = run.summary["gpu_count"] == len(run.summary["ranks"])
     of_busy = share_text(int(sum(busy) / count), int(wall))
-    # Steps of one number, in several spans, are rows that cannot be told from one another.
+    # Steps of one number, in several spans, are rows that nothing keeps apart.
     share = f", {of_busy} of it busy" if is_one and len(busy) == count else ""
     ends = "" if run.summary["no_gpu"] else ", until the last work that it launched ends"
     yield f"a step takes {format_time(int(wall))} on average{left_out(run)}{ends}{share}"
