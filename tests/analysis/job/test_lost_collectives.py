@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from pyprof2.analysis.job.instances import _met
 from pyprof2.api.job import JobOfRanks
 from pyprof2.api.run import load, parse
 from tests.analysis.job.job_generator import REDUCED, Job, simulate, write
@@ -102,3 +103,13 @@ def test_without_steps_ranks_on_one_clock_go_on_behind_what_was_lost(
     matched = found[found["instance_id"].notna()]
     for _, own in matched.groupby("instance_id"):
         assert own["start_ns"].max() <= (own["start_ns"] + own["dur_ns"]).min()
+
+
+def test_calls_that_do_not_end_in_order_are_not_matched_by_their_ends() -> None:
+    """A long call on another stream ends after the one behind it: the nearest end is of neither."""
+    long, after = {"_start": 0, "_end": 350, "n": 0}, {"_start": 10, "_end": 60, "n": 1}
+    whole = pd.DataFrame([long, after]).assign(sign="sum", rank=0)
+    part = pd.DataFrame([after]).assign(sign="sum", rank=1)
+
+    assert _met(whole, part, 0).tolist() != [0]
+    assert _met(whole.iloc[1:], part, 0).tolist() == [1]

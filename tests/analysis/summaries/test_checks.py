@@ -320,6 +320,16 @@ def test_of_ranges_alone_the_profile_is_their_time_on_the_host(tmp_path: Path) -
     ]  # fmt: skip
 
 
+def test_of_ranges_alone_nothing_else_is_selected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace(tmp_path / "a.json", annotation("epoch", 0, 100))
+
+    for words in (["--step", "3"], ["--direction", "backward"], ["--sort", "count"]):
+        assert main(["prof", str(path), "--by", "range", *words]) == 0
+        assert "epoch" not in capsys.readouterr().out
+
+
 SCALAR: dict[str, Any] = {"dims": [[], []], "types": ["float", "Scalar"]}
 
 
