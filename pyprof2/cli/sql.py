@@ -20,7 +20,8 @@ _EXAMPLES: Final = """examples:
   pyprof2 sql net.pyprof2 "DESCRIBE work"    the columns of one
   pyprof2 sql net.pyprof2 "SELECT op, sum(flops) FROM work GROUP BY op ORDER BY 2 DESC"
   pyprof2 sql net.pyprof2 "SELECT * FROM steps" -o steps.csv"""
-_ROWS_SHOWN: Final = 50
+_ROWS_SHOWN: Final = 100
+"""The widest table has over 70 columns, which `DESCRIBE` lists."""
 _NAMES: Final = "SELECT table_name AS name FROM information_schema.tables ORDER BY ALL"
 
 

@@ -146,7 +146,7 @@ def query(
         msg = f"ended after {seconds + _GRACE:g} s; ask for less"
         raise UsageError(msg) from None
     if done.returncode == _sql_process.REFUSED:
-        refuse(done.stderr.decode())
+        refuse(" ".join(done.stderr.decode().split()))  # DuckDB draws a caret below the statement
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         is_other = done.returncode > 0 and lines and "MemoryError" not in lines[-1]

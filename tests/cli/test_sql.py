@@ -147,7 +147,7 @@ def test_a_table_for_people_says_that_there_are_more_rows(
 
     assert main(asked) == 0
     assert capsys.readouterr().out.endswith(
-        "the first 50 rows; more with --top N, all with -o FILE.csv\n"
+        "the first 100 rows; more with --top N, all with -o FILE.csv\n"
     )
     assert main([*asked, "--format", "csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 239
