@@ -57,6 +57,7 @@ from pyprof2.analysis.costs.registry import (
     is_composite,
     is_product,
     is_view,
+    lacks_types,
     registered_ops,
     sparse_inputs,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "is_composite",
     "is_product",
     "is_view",
+    "lacks_types",
     "load_extensions",
     "registered_ops",
     "seen_in_views",

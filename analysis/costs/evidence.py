@@ -23,14 +23,15 @@ from pyprof2.analysis.costs import (
     category_of,
     estimate,
     is_product,
+    lacks_types,
     seen_in_views,
     sparse_inputs,
 )
-from pyprof2.analysis.hardware.kernel_names import elements_of
+from pyprof2.analysis.hardware.kernel_names import element_of, elements_of
 from pyprof2.analysis.intervals import Int, nearest_marked
 from pyprof2.columns import TextColumn, combine_keys, lookup
 from pyprof2.recording import TextCodes
-from pyprof2.signatures import OpCall, Tensor, format_text, parse_inputs
+from pyprof2.signatures import OpCall, Scalar, Tensor, format_text, parse_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -153,6 +154,7 @@ def put_together(clues: Iterable[Clue | None]) -> Evidence:
                 output=more.output or whole.output,
                 indices=more.indices or whole.indices,
                 elements=more.elements or whole.elements,
+                element=more.element or whole.element,
                 repeated=more.repeated or whole.repeated,
                 following=more.following or whole.following,
                 sparse=more.sparse or whole.sparse,
@@ -196,24 +198,56 @@ def _shape_text(item: Tensor) -> str:
 def _by_following(
     ops: Ops, signature: Int, calls: DistinctCalls, known: TextCodes
 ) -> tuple[Int, Int]:
-    """Return for each convolution outside of any op the code in `known` of the next such call."""
+    """Return for each convolution outside of any op the code in `known` of what may be its result.
+
+    This is what the bias is added to inside of it, else what the next call got. Calls of numbers
+    alone between them, such as the counter of a batch norm, change no tensor and are passed over.
+    """
     category = [category_of(text) for text in ops.names]
     is_conv = np.array([text == "conv" for text in category] or [False])[ops.name]
+    is_add = np.array([text == "aten::add_" for text in ops.names] or [False])[ops.name]
     tops = np.flatnonzero(ops.parent < 0)
     tops = tops[np.argsort(ops.thread[tops], kind="stable")]
-    pairs = np.flatnonzero(ops.thread[tops[1:]] == ops.thread[tops[:-1]])
-    first, following = tops[pairs], signature[tops[pairs + 1]]
-    asked = is_conv[first] & (signature[first] >= 0) & (following >= 0) & ~ops.backward[first]
-    code = np.full(len(calls) + 1, -1, np.int64)
-    for number in np.unique(following[asked]).tolist():
-        seen = next(iter(calls[number].inputs), None)
-        if isinstance(seen, Tensor):
-            words = _result(seen, "the input of the next call")
-            code[number] = known[Clue(words, Evidence(following=seen))]
+    first = np.flatnonzero(is_conv[tops] & (signature[tops] >= 0) & ~ops.backward[tops])
+    following = np.full(len(ops), -1, np.int64)
+    at = first + 1
+    while len(first):  # as many rounds as calls of numbers follow one another
+        there = at < len(tops)
+        first, at = first[there], at[there]
+        seen = signature[tops[at]]
+        there = (ops.thread[tops[at]] == ops.thread[tops[first]]) & (seen >= 0)
+        first, at, seen = first[there], at[there], seen[there]
+        numbers, inverse = np.unique(seen, return_inverse=True)
+        is_passed = np.array([_is_of_numbers(calls[n]) for n in numbers.tolist()] or [False])
+        passed = is_passed[inverse] if len(seen) else np.zeros(0, bool)
+        following[tops[first[~passed]]] = tops[at[~passed]]
+        first, at = first[passed], at[passed] + 1
+    inside = np.flatnonzero(is_add & (ops.parent >= 0) & (signature >= 0))
+    inside = inside[is_conv[ops.parent[inside]]]
+    top = nearest_marked(ops.parent, ops.parent < 0)[inside]
+    is_asked = (is_conv & (signature >= 0) & ~ops.backward)[top]
+    following[top[is_asked]] = inside[is_asked]
+    asked = np.flatnonzero(following >= 0)
+    source = following[asked]
+    pairs, inverse = np.unique(
+        np.stack((signature[source], ops.parent[source] >= 0)), axis=1, return_inverse=True
+    )
+    codes = []
+    for number, is_inside in pairs.T.tolist():
+        seen_first = _first(calls[number])
+        where = "its bias is added to it" if is_inside else "the input of the next call"
+        clue = seen_first and Clue(_result(seen_first, where), Evidence(following=seen_first))
+        codes.append(known[clue] if clue else -1)
     result, origin = np.full((2, len(ops)), -1, np.int64)
-    result[first[asked]] = code[following[asked]]
-    origin[first[asked]] = tops[pairs + 1][asked]
+    result[asked] = np.array(codes, np.int64)[inverse.ravel()]
+    origin[asked] = source
     return result, origin
+
+
+def _is_of_numbers(call: OpCall) -> bool:
+    """Whether no input has a dimension."""
+    tensors = (item for item in call.inputs if item is not None and not isinstance(item, Scalar))
+    return not any(isinstance(item, tuple) or item.shape for item in tensors)
 
 
 def _by_gradient(
@@ -448,35 +482,44 @@ def _by_kernels(
 ) -> Int:
     """Return for each op the code in `known` of the element types that its kernels name.
 
-    They are those of ops that have lists of tensors without types, and of those around them.
+    They are those of ops that have tensors without types, and of those around them: of lists what
+    each has, else one type for all tensors.
     """
     op, (name, names) = kernels
-    elements = [elements_of(text or "") for text in names]
-    clues = [
-        Clue(f"elements of {' and '.join(e)}, as the kernel's name says", Evidence(elements=e))
-        for e in elements
-    ]
-    found = [known[clue] if clue.evidence.elements else -1 for clue in clues]
-    code = np.array(found or [-1])[name]
+    words = "elements of {}, as the kernel's name says"
+    of_lists, of_all = [], []
+    for text in names:
+        elements, element = elements_of(text or ""), element_of(text or "")
+        clue = Clue(words.format(" and ".join(elements)), Evidence(elements=elements))
+        of_lists.append(known[clue] if elements else -1)
+        of_all.append(
+            known[Clue(words.format(element), Evidence(element=element))] if element else -1
+        )
+    result = np.full(len(ops), -1, np.int64)
+    for codes, lacks in ((of_all, lacks_types), (of_lists, _lacks_types_of_lists)):
+        agreed = _agreed(ops, op, np.array(codes or [-1])[name])
+        asked = np.flatnonzero((agreed >= 0) & (signature >= 0))
+        numbers, inverse = np.unique(signature[asked], return_inverse=True)
+        is_asked = np.array([lacks(calls[number]) for number in numbers.tolist()] or [False])
+        asked = asked[is_asked[inverse]] if len(asked) else asked
+        result[asked] = agreed[asked]
+    return result
+
+
+def _agreed(ops: Ops, op: Int, code: Int) -> Int:
+    """Return for each op the one code of its kernels and of those of the ops inside, or -1."""
     rows = np.flatnonzero((op >= 0) & (code >= 0))
     op, code = op[rows], code[rows]
-    lowest = np.full(len(ops), len(known), np.int64)
+    lowest = np.full(len(ops), np.iinfo(np.int64).max)
     highest = np.full(len(ops), -1, np.int64)
     while len(op):
         np.minimum.at(lowest, op, code)
         np.maximum.at(highest, op, code)
         op = ops.parent[op]
         op, code = op[op >= 0], code[op >= 0]
-    asked = np.flatnonzero((highest >= 0) & (lowest == highest) & (signature >= 0))
-    numbers, inverse = np.unique(signature[asked], return_inverse=True)
-    lists = [
-        [item for item in calls[number].inputs if isinstance(item, tuple)]
-        for number in numbers.tolist()
-    ]
-    lacks = np.array(
-        [any(part.dtype is None for items in each for part in items) for each in lists] or [False]
-    )
-    result = np.full(len(ops), -1, np.int64)
-    if len(asked):
-        result[asked] = np.where(lacks[inverse], highest[asked], -1)
-    return result
+    return np.where(lowest == highest, highest, -1)
+
+
+def _lacks_types_of_lists(call: OpCall) -> bool:
+    lists = (item for item in call.inputs if isinstance(item, tuple))
+    return any(part.dtype is None for items in lists for part in items)

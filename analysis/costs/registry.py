@@ -93,6 +93,8 @@ class Evidence:
         elements: the types that the kernels of an op with lists of tensors say they work on: one
             for all lists, or one for each; for ops that only move data it may be a size alone,
             `bits16`.
+        element: the type that the kernels of an op whose tensors are all of one type say they work
+            on, where no type is recorded.
         repeated: what the first input repeats along its other dimensions, where its strides are
             not recorded.
         following: the first tensor that the next call outside of any op got: perhaps the result.
@@ -105,6 +107,7 @@ class Evidence:
     output: Tensor | None = None
     indices: tuple[Tensor, ...] = ()
     elements: tuple[str, ...] = ()
+    element: str | None = None
     repeated: Tensor | None = None
     following: Tensor | None = None
     sparse: tuple[tuple[int, ...], ...] = ()
@@ -164,6 +167,7 @@ _data_dependent: Final[dict[str, str]] = {
 _categories: Final[dict[str, str]] = {
     name: category for category, ops in _NAMED["categories"].items() for name in ops.split()
 }
+_of_one_type: Final = frozenset(_NAMED["one_type"].split())
 _patterns: Final = tuple(name for name in _categories if "*" in name)
 
 _entries: dict[str, _Registered] = {}
@@ -261,6 +265,21 @@ def is_composite(op: str) -> bool:
     return _plain_name(op) in _composites
 
 
+_ONE_TYPE: Final = frozenset({"matmul", "conv", "norm", "softmax"})
+_SEVERAL_TYPES: Final = frozenset({"aten::cudnn_batch_norm_backward"})
+"""Of its inputs one is a buffer of bytes from the forward pass."""
+
+
+def lacks_types(call: OpCall) -> bool:
+    """Whether no tensor has an element type, and all have the same in ops of this name."""
+    found = [item for item in call.inputs if isinstance(item, Tensor)]
+    if not found or any(item.dtype for item in found):
+        return False
+    name = _plain_name(call.op)
+    is_one = category_of(name) in _ONE_TYPE and name not in _SEVERAL_TYPES
+    return is_one or name in _of_one_type
+
+
 def has_formula(op: str) -> bool:
     """Whether a formula is registered for the op, or it is a view."""
     return is_view(op) or _find(op) is not None
@@ -318,6 +337,7 @@ def _find_stem(known: Mapping[str, _Value], name: str) -> _Value | None:
 
 
 _UNSTATED: Final = "between bounds: the formula does not say what it takes for granted"
+_NAMED_TYPE: Final = "all tensors taken as {}, as its kernels are named: no element types recorded"
 _NO_TYPES: Final = "bytes unknown: no element types recorded"
 
 
@@ -335,7 +355,7 @@ def estimate(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> Estimate:
     name = _plain_name(call.op)
     if entry is None:
         return Estimate(None, category, "no_formula", _find_stem(_data_dependent, name) or "")
-    call = OpCall(name, _repeated(with_elements(call.inputs, evidence.elements), evidence.repeated))
+    call, words = _with_evidence(OpCall(name, call.inputs), evidence)
     try:
         cost = evidence.described or entry.formula(call, evidence)
         cost = cost and _of_sparse(cost, call, evidence)
@@ -350,8 +370,8 @@ def estimate(call: OpCall, evidence: Evidence = NO_EVIDENCE) -> Estimate:
         return Estimate(None, category, "no_shapes", problem)
     # Counts that may be others are never exact without a word.
     assumed = cost.assumed or (_UNSTATED if cost.is_open and not cost.note else "")
-    if cost.bytes is None and not assumed:
-        assumed = "; ".join(filter(None, (cost.note, _NO_TYPES)))
+    words = words or (_NO_TYPES if cost.bytes is None and not assumed else "")
+    assumed = "; ".join(filter(None, (assumed or (words and cost.note), words)))
     if assumed:
         return Estimate(cost, category, "assumed", assumed)
     return Estimate(cost, category, "ok", cost.note)
@@ -416,6 +436,18 @@ def with_elements(inputs: Sequence[Input], elements: Sequence[str]) -> tuple[Inp
         else:
             found.append(item)
     return tuple(found)
+
+
+def _with_evidence(call: OpCall, evidence: Evidence) -> tuple[OpCall, str]:
+    """Return the call, its inputs as the evidence completes them, and in words what is assumed."""
+    inputs, words = with_elements(call.inputs, evidence.elements), ""
+    if evidence.element is not None and lacks_types(call):
+        words = _NAMED_TYPE.format(evidence.element)
+        inputs = tuple(
+            replace(item, dtype=evidence.element) if isinstance(item, Tensor) else item
+            for item in inputs
+        )
+    return OpCall(call.op, _repeated(inputs, evidence.repeated)), words
 
 
 def _repeated(inputs: tuple[Input, ...], source: Tensor | None) -> tuple[Input, ...]:

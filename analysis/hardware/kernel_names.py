@@ -209,6 +209,65 @@ def elements_of(name: str) -> tuple[str, ...]:
     return (first,) if first == second else ()
 
 
+_FLOAT: Final = "bf16|tf32|f16|fp16|f32|fp32|f64|fp64"
+_BLAS: Final = re.compile(
+    rf"(?<![A-Za-z0-9])(?:({_FLOAT})_)?([sdhcz])([0-9]{{0,6}})(?:gemm|cudnn)"
+    rf"(?:_(?:relu_)?({_FLOAT})(?![A-Za-z0-9]))?(?![a-z0-9])"
+)
+"""A product of cuBLAS, cuDNN or CUTLASS: result, letter of the sum, instruction, operands."""
+_XMMA: Final = re.compile(rf"xmma_\w{{0,80}}?_({_FLOAT})({_FLOAT})_({_FLOAT})")
+"""Both operands and the result."""
+_NVJET: Final = re.compile(r"nvjet_(?:sm\d{2,3}_)?([hts])\w([hts])_")
+"""Operands and result."""
+_ARGUMENT: Final = re.compile(
+    r"(?:[<,]\s?|lambda\()(?:\w{1,40}::){0,8}(float|double|Half|__half|half|BFloat16|__nv_bfloat16)"
+    r"(?=(?: const)?\s?(?:[>,)]|\Z))"
+)
+_CASTS: Final = re.compile("WithCast|gpu_kernel_impl<")
+"""Kernels that may read and write other types than they compute in."""
+_TF32: Final = re.compile(r"cutlass_8\d_tensorop_s1688gemm_(?![bft])")
+"""Where CUTLASS names no type, its instruction has only one: TF32, of tensors of f32."""
+_SPELLED: Final = {
+    "fp16": "f16", "fp32": "f32", "tf32": "f32", "fp64": "f64", "s": "f32", "d": "f64", "h": "f16",
+    "c": "c64", "z": "c128", "t": "bf16", "float": "f32", "double": "f64", "Half": "f16",
+    "__half": "f16", "half": "f16", "BFloat16": "bf16", "__nv_bfloat16": "bf16",
+}  # fmt: skip
+
+
+@lru_cache(_CACHE_SIZE)
+def element_of(kernel: str) -> str | None:
+    """Return the one floating type that a kernel reads and writes; None if its name says less.
+
+    `volta_sgemm_128x64_nn` and `CUDAFunctor_add<float>` say f32, `ampere_fp16_s16816gemm_fp16_…`
+    f16; with 16-bit operands and a result of f32 there is no one type. Beside template arguments
+    of 16 bits those of f32 are what the kernel adds up in.
+    """
+    kernel, short = kernel[:TELLING], short_name(kernel)[:TELLING]
+    if _TF32.search(kernel):
+        return "f32"
+    if blas := _BLAS.search(kernel):
+        result, letter, instruction, operands = blas.groups()
+        if letter == "s" and (instruction or result or operands):
+            return _one_type(result or letter, operands or "")
+        return _one_type(letter)
+    if found := _XMMA.search(short) or _NVJET.match(short):
+        return _one_type(*found.groups())
+    # Without the arguments of the function itself, which say nothing of its tensors.
+    template = kernel.partition(">(")[0]
+    if "lambda(" not in template:
+        template = template[template.find("<") :] if "<" in template else ""
+    first, *rest = [_SPELLED[word] for word in _ARGUMENT.findall(template)] or [""]
+    if _CASTS.search(kernel) or not {*rest} <= {first, "f32"}:
+        return None
+    in_16_bits = first in ("f16", "bf16") and (first in rest or "norm" in short)
+    return first or None if {*rest} <= {first} or in_16_bits else None
+
+
+def _one_type(*words: str) -> str | None:
+    found = {_SPELLED.get(word, word) for word in words}
+    return found.pop() or None if len(found) == 1 else None
+
+
 # --------------------------------------------------------------------------- kind of work
 
 _WRAPPER = bounded(f"(?x){NAMES['wrappers']}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pyprof2.analysis.costs import lacks_types
+from pyprof2.analysis.hardware.kernel_names import element_of
+from pyprof2.signatures import OpCall, Tensor, parse_inputs
 from tests.kineto_events import ENGINE, Event, launched, load_events, node, op, rows
+from tests.nsight_exports import Export
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +78,75 @@ def test_they_tell_it_to_the_op_around_that_accounts_for_them(tmp_path: Path) ->
     )  # fmt: skip
 
     assert found == [("ok", 2 * 36)]
+
+
+def exported(folder: Path, *labels: tuple[str, str]) -> list[Any]:
+    """Status and bytes of each kernel of ops of `emit_nvtx`, which records no types."""
+    export = Export()
+    for number, (label, kernel) in enumerate(labels):
+        at, (op_name, sizes) = 100 * number, label.split(", ", 1)
+        export.range(f"{op_name}, op_id = {number}, {sizes}", at, at + 50)
+        export.call("cudaLaunchKernel", at + 1, 2, number + 1)
+        export.kernel(kernel, at + 60, 4, number + 1)
+    return rows(export.load(folder).table("kernels"), "cost_status", "bytes")
+
+
+ADD: Final = (
+    "void elementwise_kernel<4, at::native::CUDAFunctor_add<c10::Half>, Array<char*, 3> >(int)"
+)
+
+
+def test_kernels_name_the_type_of_tensors_that_are_recorded_without(tmp_path: Path) -> None:
+    """2·3, 3·4 and 2·4 elements of 4 bytes; three of 5 elements of 2 bytes."""
+    found = exported(
+        tmp_path,
+        ("aten::mm, sizes = [[2, 3], [3, 4]]", "volta_sgemm_32x32_nn"),
+        ("aten::add, sizes = [[5], [5], []]", ADD),
+        ("aten::mm, sizes = [[2, 3], [3, 4]]", "my_product"),
+    )
+
+    assert found == [("assumed", 104), ("assumed", 30), ("assumed", None)]
+
+
+def test_they_do_not_where_tensors_may_be_of_several_types(tmp_path: Path) -> None:
+    """The indices of an embedding, the mask of `where`, what is copied."""
+    name = "void f<float>(P)"
+    found = exported(
+        tmp_path,
+        ("aten::embedding, sizes = [[10, 4], [3], [], [], []]", name),
+        ("aten::where, sizes = [[5], [5], [5]]", name),
+        ("aten::copy_, sizes = [[5], [5], []]", name),
+    )
+
+    assert [nbytes for _, nbytes in found] == [None] * 3
+
+
+def test_a_type_that_is_recorded_is_no_other(tmp_path: Path) -> None:
+    operands: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["double", "double"]}
+    found = counted(
+        tmp_path, op("aten::mm", 0, 10, **operands),
+        launched(1, 1, at=20, dur=4, name="volta_sgemm_32x32_nn"),
+    )  # fmt: skip
+
+    assert found == [("ok", 26 * 8)]
+
+
+def test_the_named_type_is_the_recorded_one(kineto_trace: Path) -> None:
+    """Of real kernels whose op has tensors of one type, but for the saved sums of a norm."""
+    import pyprof2
+
+    run = pyprof2.load(kineto_trace)
+    signature = dict(rows(run.table("ops"), "op_id", "signature_id"))
+    inputs = dict(rows(run.table("signatures"), "signature_id", "inputs"))
+    for number, name in {*rows(run.table("kernels"), "op_id", "kernel")}:
+        if (element := element_of(name or "")) and signature.get(number) is not None:
+            call = OpCall(str(run.ops["op"][number]), parse_inputs(inputs[signature[number]]))
+            tensors = [item for item in call.inputs if isinstance(item, Tensor) and item.shape]
+            untyped = OpCall(call.op, tuple(replace(item, dtype=None) for item in tensors))
+            types = [item.dtype for item in tensors]
+            if types and types[0] and lacks_types(untyped):
+                kept = 5 if "norm_backward" in call.op else None
+                assert {*types[:kept]} == {element}, (call.op, name)
 
 
 SUM: Final[dict[str, Any]] = {"dims": [[4, 3], [], [], []], "types": ["float", "", "", ""]}
@@ -166,6 +240,7 @@ def test_real_indices_are_counted(shared_trace: Callable[[str], Path], trace: st
 CONV: Final[dict[str, Any]] = {"dims": [[2, 4, 8, 8], [8, 4, 3, 3]], "types": ["float", "float"]}
 """A convolution whose stride and padding are not recorded."""
 RESULT: Final[dict[str, Any]] = {"dims": [[2, 8, 8, 8]], "types": ["float"]}
+NUMBERS: Final[dict[str, Any]] = {"dims": [[], [], []], "types": ["long int", "Scalar", "Scalar"]}
 OF_WEIGHT: Final[dict[str, Any]] = {
     "dims": [[], [2, 8, 8, 8], [2, 4, 8, 8]], "types": ["", "float", "float"],
 }  # fmt: skip
@@ -210,6 +285,25 @@ OWN: Final = "the inputs recorded with the op"
             0,
             "its inputs, and the shape of its result, [2,8,8,8]: the input of the next call", 1,
             id="the next call",
+        ),
+        pytest.param(
+            [
+                op("aten::conv2d", 0, 9, **CONV), op("aten::add_", 20, 2, **NUMBERS),
+                op("aten::batch_norm", 30, 9, **RESULT),
+            ],
+            0,
+            "its inputs, and the shape of its result, [2,8,8,8]: the input of the next call", 2,
+            id="the call after a counter",
+        ),
+        pytest.param(
+            [
+                op("aten::conv2d", 0, 20, **CONV), op("aten::_convolution", 1, 18, **CONV),
+                op("aten::cudnn_convolution", 2, 5, **CONV), op("aten::add_", 10, 5, **RESULT),
+                op("aten::max_pool2d", 30, 5, dims=[[2, 8, 4, 4]], types=["float"]),
+            ],
+            0,
+            "its inputs, and the shape of its result, [2,8,8,8]: its bias is added to it", 3,
+            id="the bias",
         ),
         pytest.param(
             [op("aten::sum", 0, 9, **SUM), op("aten::as_strided", 1, 2, **STRIDED)],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyprof2.analysis.hardware import kernel_names
 from pyprof2.analysis.hardware.kernel_names import (
     category_by_name,
+    element_of,
     is_helper,
     only_moves,
     short_name,
@@ -377,3 +378,62 @@ def test_short_names_of_real_kernels_have_no_brackets(shared: Path) -> None:
 )  # fmt: skip
 def test_pooling_is_no_product_whoever_made_it(kernel: str, category: str) -> None:
     assert category_by_name(kernel) == category
+
+
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<{}>, Array<char*, 3> >(int)"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "element"),
+    [
+        ("volta_sgemm_128x64_nn", "f32"),
+        ("void cutlass::Kernel<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(P)", "f32"),
+        ("maxwell_scudnn_128x32_relu_small_nn", "f32"),
+        ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, true>(int)", "f32"),
+        ("volta_dgemm_64x64_nn", "f64"),
+        ("volta_h884gemm_256x64_ldg8_tn", "f16"),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x5_nn", "f16"),
+        ("volta_fp16_scudnn_fp16_128x64_relu_interior_nn_v1", "f16"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64>(P)", "bf16"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_32x6_tn_align4>(P)", "f32"),
+        ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x64x64", "f16"),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw", "f32"),
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "bf16"),
+        (ADD.format("float"), "f32"),
+        (ADD.format("c10::BFloat16"), "bf16"),
+        ("void softmax_warp_forward<c10::Half, c10::Half, float, 7>(P)", "f16"),
+        ("void f(G)::{lambda()#2}::operator()() const::{lambda(c10::Half)#1}", "f16"),
+        ("void vectorized_layer_norm_kernel<c10::BFloat16, float>(int)", "bf16"),
+    ],
+)  # fmt: skip
+def test_the_name_says_the_one_type_of_all_tensors(kernel: str, element: str) -> None:
+    assert element_of(kernel) == element
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param("cutlass_80_tensorop_s16816gemm_bf16_64x64", id="operands alone"),
+        pytest.param("turing_s884gemm_64x64", id="result alone"),
+        pytest.param("sm80_xmma_gemm_bf16bf16_f32f32_f32_tn_n", id="a wider result"),
+        pytest.param("nvjet_tss_128x256_64x4", id="a wider result, another family"),
+        pytest.param("softmax_warp_forward<c10::Half, float, float, 7>(P)", id="half to float"),
+        pytest.param(
+            "void dot_kernel<float, 128, 0, P<V<__nv_bfloat16 const>, V<float> > >(P)", id="a sum"
+        ),
+        pytest.param(
+            "unrolled_elementwise_kernel<CUDAFunctor_add<float>, memory::LoadWithCast<2>>",
+            id="tensors that it casts",
+        ),
+        pytest.param(
+            "elementwise_kernel<128, 4, at::native::gpu_kernel_impl<CUDAFunctor_add<float> >",
+            id="tensors that it may cast",
+        ),
+        pytest.param("void f(float*, float)", id="arguments"),
+        pytest.param("", id="nothing"),
+    ],
+)  # fmt: skip
+def test_a_name_that_says_less_says_no_type(kernel: str) -> None:
+    assert element_of(kernel) is None
