@@ -267,7 +267,7 @@ def is_composite(op: str) -> bool:
 
 _ONE_TYPE: Final = frozenset({"matmul", "conv", "norm", "softmax"})
 _SEVERAL_TYPES: Final = frozenset({"aten::cudnn_batch_norm_backward"})
-"""Of its inputs one is a buffer of bytes from the forward pass."""
+"""One of its inputs is a buffer of bytes from the forward pass."""
 
 
 def lacks_types(call: OpCall) -> bool:

@@ -169,6 +169,7 @@ class Profile:
         remarks = [
             *(() if query.axes else overview_notes(run, axes[0], self.known_share)),
             *missed_note(sums, axes),
+            *around_note(run, sums, axes),
             *stream_note(run, query.selection, axes),
             *of_steps,
             *none_note(run, sums, axes, self.known_share),
@@ -319,6 +320,9 @@ def _is_text(name: str) -> bool:
     return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))
 
 
+_WHOLE_PCT: Final = 100
+_SAID_PCT: Final = 1
+"""Ops with less of the time are not named."""
 _ONE_LINE_PCT: Final = 50
 _STEPS_SHOWN: Final = 10
 
@@ -334,6 +338,22 @@ def overview_notes(run: Run, axis: str, known_share: Callable[[str], float]) -> 
         yield f"by {what}: only {share} of the time belongs to an op; see 'check'"
     what = "op calls" if run.summary["no_gpu"] else "kernels"
     yield f"other sums: --by layer, source, direction, step, …; all {what} in order: --by kernel"
+
+
+def around_note(run: Run, sums: Listed, axes: Sequence[str]) -> Iterator[str]:
+    """Name the ops on the CPU whose FLOPs and bytes stand in the row of the op around them."""
+    if tuple(axes) != ("op",) or not run.summary["no_gpu"]:
+        return
+    columns = (sums[name].cells for name in ("op", "flops", "costed_pct", "share_pct"))
+    inside = [
+        op for op, flops, costed, share in zip(*columns, strict=True)
+        if flops is None and costed == _WHOLE_PCT and (share or 0) >= _SAID_PCT
+    ]  # fmt: skip
+    if inside:
+        yield (
+            f"FLOPs and bytes of {', '.join(inside)} stand in the row of the op around; rates of "
+            "that row are over its whole time ('explain op:N')"
+        )
 
 
 def stream_note(run: Run, selection: Mapping[str, Any], axes: Sequence[str]) -> Iterator[str]:

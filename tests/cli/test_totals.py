@@ -86,3 +86,22 @@ def test_more_than_all_of_the_peak_is_flagged(
 
     assert f"MFU {flops // 10_000} %" in lines[1]
     assert any("above the peak: another device" in line for line in lines) is flag
+
+
+def test_an_op_whose_work_stands_in_the_row_around_it_is_named(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    """`relu` calls `clamp_min`, which has the time; `exp` has its own work."""
+    shape = {"dims": [[64, 64]], "types": ["float"]}
+    path = write(
+        tmp_path,
+        op("aten::relu", 0, 100, **shape), op("aten::clamp_min", 2, 96, **shape),
+        op("aten::exp", 200, 100, **shape),
+    )  # fmt: skip
+
+    by_op = invoke("prof", path, "--by", "op", "-w", "300").lines
+    by_layer = invoke("prof", path, "--by", "layer", "-w", "300").lines
+
+    note = "FLOPs and bytes of aten::clamp_min stand in the row of the op around"
+    assert [line for line in by_op if line.startswith(note)]
+    assert not [line for line in by_layer if line.startswith(note)]

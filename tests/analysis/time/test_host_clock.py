@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from pyprof2 import load, parse
 from pyprof2.analysis.job.what_if import evaluate, scale
 from pyprof2.analysis.time.host_clock import clock_error_ns
 from pyprof2.analysis.time.idle_causes import CLOCKS_DIFFER
 from pyprof2.reports.heading import disturbances, sentence
+from pyprof2.reports.page.job import job_of
 from pyprof2.reports.ranks import sentences
+from tests.analysis.job.job_generator import Job, simulate, write
 from tests.kineto_events import kernel, launch, load_events, op
 
 if TYPE_CHECKING:
@@ -110,3 +114,31 @@ def test_the_error_is_that_of_most_and_not_of_a_wrong_time() -> None:
     assert clock_error_ns(ahead) == 200_000
     assert clock_error_ns(ahead[38:]) == 0
     assert clock_error_ns(ahead[:0]) == 0
+
+
+@pytest.mark.parametrize("ahead_us", [0, 200])
+@pytest.mark.parametrize(
+    "job",
+    [Job(3, slow={1: 1.5}), Job(3, gap_us=150, pause={1: (1, 4000.0)})],
+    ids=["device", "host"],
+)
+def test_a_slow_rank_has_a_place_and_a_path_only_where_clocks_agree(
+    tmp_path: Path, job: Job, ahead_us: int
+) -> None:
+    """Its own time is known all the same; the page has no path, and nobody who is to blame."""
+    traces = write(simulate(job), tmp_path)
+    for path in traces:
+        document = json.loads(path.read_bytes())
+        for event in document["traceEvents"]:
+            event["ts"] -= ahead_us * (event.get("cat") == "kernel")
+        path.write_text(json.dumps(document))
+    store = parse(traces, tmp_path / "job.pyprof2")
+    run = load(store)
+    page = job_of(run, store)
+
+    assert page is not None
+    (slow,) = run.ranks.slow_ranks
+    assert slow.rank == 1
+    told = [slow.place is not None, page["path"] is not None, page["blame"] is not None]
+    assert told == [not ahead_us] * 3
+    assert (slow.gain.gain_ns is not None) == (not ahead_us)
