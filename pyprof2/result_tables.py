@@ -614,6 +614,12 @@ SEGMENTS: Final = Table(
         whole("ns", "As recorded.", "ns"),
         whole("unwaited_ns", "Without waits of streams that are inferred.", "ns"),
         whole("unlagged_ns", "Without any gap.", "ns"),
+        whole(
+            "clock_error_ns",
+            "How far the clocks of the rank's host and device are apart at least; 0: they agree.",
+            "ns",
+            nullable=False,
+        ),
     ),
 )
 FINDINGS: Final = Table(

@@ -18,6 +18,7 @@ from pyprof2.analysis.job.rank_graph import NO_STEP
 from pyprof2.analysis.job.replay import CircleError, order_of
 from pyprof2.analysis.job.segments import KEYS, MODELS
 from pyprof2.analysis.job.what_if import MODEL_ERROR_MAX, Gain
+from pyprof2.analysis.time.host_clock import clock_words
 from pyprof2.columns import lookup
 
 if TYPE_CHECKING:
@@ -56,11 +57,13 @@ class SegmentJob:
         nodes: their ends.
         edges: `source`, `target` (nodes), and the keys of segments, in order of `target`.
         lengths: of each edge, by model.
+        clock_error_ns: how far the clocks of host and device of any rank are apart.
     """
 
     nodes: Nodes
     edges: pd.DataFrame
     lengths: Mapping[str, Int]
+    clock_error_ns: int
 
     @cached_property
     def recorded(self) -> Int:
@@ -179,6 +182,9 @@ class SegmentJob:
         without_base = int(self.replay("unwaited_ns").max())
         error = abs(without_base - base) / max(1, window)
         bound = max(0, base - edges_only)
+        if self.clock_error_ns:
+            words = clock_words(self.clock_error_ns)
+            return Gain(what, None, None, None, bound, window, error, words)
         if error > MODEL_ERROR_MAX:
             return Gain(what, None, None, None, bound, window, error)
         gain, other = base - whole, without_base - without
@@ -254,7 +260,8 @@ def segment_job(segments: pd.DataFrame, members: pd.DataFrame) -> SegmentJob:
     )  # fmt: skip
     lengths = {name: segments[name].fillna(_NO_PATH).to_numpy(np.int64)[order] for name in MODELS}
     lengths["ns"] = _exact(nodes, edges, lengths["ns"])
-    return SegmentJob(nodes, edges, lengths)
+    error_ns = int(segments["clock_error_ns"].max()) if len(segments) else 0
+    return SegmentJob(nodes, edges, lengths, error_ns)
 
 
 class _MemberRows(NamedTuple):

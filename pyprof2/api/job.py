@@ -488,13 +488,13 @@ class JobOfRanks(Displayed):
         return pd.DataFrame(rows, columns=_OF_STRAGGLERS)
 
     def _place_of(self, rank: int) -> WorstPlace | None:
+        if self.has_no_work:
+            return self._late_op(rank)
+        if self.clock_error_ns:
+            return None
         if self.is_large:
             kind, op, source, excess = self.many.worst_call(rank)
             return WorstPlace(kind, op, source, None, float(excess)) if excess > 0 else None
-        if self.has_no_work:
-            return self._late_op(rank)
-        if self.graph.clock_error_ns:
-            return None
         others = [r for r, role in self.roles.items() if r != rank and role == self.roles[rank]]
         place = worst_place(self.path_excesses, self._late_hosts, rank, others)
         if place is None or place.kind not in ON_HOST or place.cause not in (None, *VAGUE):
@@ -589,6 +589,12 @@ class JobOfRanks(Displayed):
     def window_ns(self) -> int:
         """From the first beginning to the last end."""
         return self.many.job.window_ns if self.is_large else self.graph.window_ns
+
+    @property
+    def clock_error_ns(self) -> int:
+        """How far the clocks of host and device of any rank are apart at least; 0: they agree."""
+        job = self.many.job if self.is_large else self.graph
+        return job.clock_error_ns
 
     @cached_property
     def path_excesses(self) -> pd.DataFrame:

@@ -108,7 +108,9 @@ def segments_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
     """Return table `segments` of a rank; `members` as for `parts_of_rank`."""
     rows = members.sort_values("start_ns", kind="stable").reset_index(drop=True)
     graph = rank_graph(tables.chunked, rows, tables.rank, lambda time: time)
-    frame = _named(segments_of(graph), rows).assign(rank=tables.rank, begin_ns=int(graph.start[0]))
+    frame = _named(segments_of(graph), rows).assign(
+        rank=tables.rank, begin_ns=int(graph.start[0]), clock_error_ns=graph.clock_error_ns
+    )
     step = frame["step"].astype("Int64")
     return as_table(SEGMENTS, frame.assign(step=step.mask(step == NO_STEP)))
 
@@ -157,7 +159,8 @@ class ManyRanks:
 
     @cached_property
     def _segments(self) -> pd.DataFrame:
-        frame = as_pandas(read_table(self.store, "segments"), (*KEYS[:3], "begin_ns"))
+        never_null = (*KEYS[:3], "begin_ns", "clock_error_ns")
+        frame = as_pandas(read_table(self.store, "segments"), never_null)
         frame["step"] = frame["step"].fillna(NO_STEP).astype("int64")
         begin = frame["begin_ns"].to_numpy(np.int64, copy=True)
         rank = frame["rank"].to_numpy()
@@ -188,8 +191,8 @@ class ManyRanks:
         job = self.job
         if len(new):
             none = dict.fromkeys(("ns", "unwaited_ns", "unlagged_ns"))
-            begin = self._segments.groupby("rank", observed=True)["begin_ns"].first()
-            more = new.assign(begin_ns=new["rank"].map(begin), **none)
+            of_rank = self._segments.groupby("rank", observed=True)[["begin_ns", "clock_error_ns"]]
+            more = new.join(of_rank.first(), on="rank").assign(**none)
             more = more.astype(dict.fromkeys(none, "Int64"))
             job = segment_job(
                 pd.concat([self._segments, more], ignore_index=True), self.reduced.members

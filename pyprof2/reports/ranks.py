@@ -302,8 +302,8 @@ def _path(job: JobOfRanks) -> Iterator[str]:
     path, window = job.critical_path, job.window_ns
     if not len(path) or not window:
         return
-    if not job.is_large and job.graph.clock_error_ns:
-        yield f"no critical path: {clock_words(job.graph.clock_error_ns)}"
+    if job.clock_error_ns:
+        yield f"no critical path: {clock_words(job.clock_error_ns)}"
         return
     sums = path_sums(path, ["kind"]).head(5)
     shares = [f"{kind} {100 * ns / window:.1f} %" for kind, ns in sums.itertuples(index=False)]

@@ -82,7 +82,7 @@ def _replayed(job: JobOfRanks, store: Path) -> dict[str, Any]:
     gains = list(_gains(job, store))
     frame = what_if.gains_frame([each.gain for each in gains])
     frame = frame.assign(command=pd.Series([each.command for each in gains], dtype=object))
-    is_known = not job.graph.clock_error_ns
+    is_known = not job.clock_error_ns
     blamed = table(blame.drop(columns="step", errors="ignore"), show)
     if len(blame):
         blamed["columns"]["step"] = numbers(blame["step"])

@@ -144,6 +144,29 @@ def test_the_sentence_names_rank_and_op(tmp_path: Path, capsys: pytest.CaptureFi
     assert "4 ranks are too many for one graph" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("few")
+def test_clocks_that_differ_leave_no_gain_and_no_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernels of one rank of four begin 200 us before what was recorded."""
+    traces = write(simulate(Job(4, slow={1: 1.5})), tmp_path)
+    document = json.loads(traces[2].read_bytes())
+    for event in document["traceEvents"]:
+        event["ts"] -= 200 * (event.get("cat") == "kernel")
+    traces[2].write_text(json.dumps(document))
+    store = parse(traces, tmp_path / "job.pyprof2")
+    found = load(store).ranks
+
+    assert found.is_large
+    assert [(slow.rank, slow.place, slow.gain.gain_ns) for slow in found.slow_ranks] == [
+        (1, None, None)
+    ]
+    assert main(["ranks", str(store)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no critical path: GPU work begins up to" in said
+    assert "and what that costs is not known" in said
+
+
 def test_few_ranks_have_no_segments(tmp_path: Path) -> None:
     store = _store(Job(3), tmp_path)
 
