@@ -273,40 +273,46 @@ def _resynchronised(
     frame, is_lost = frame.assign(_start=start, _end=end), place.isin(lost)
     whole = frame[~is_lost]
     members = place.groupby(place, observed=True).indices
+    apart: dict[tuple[int, int], pd.DataFrame] = {}
     for number in lost:
         own = frame.iloc[members[number]]
         ranks: dict[Any, pd.DataFrame] = dict(iter(own.groupby("rank", observed=True)))
         most = max(ranks, key=lambda rank: len(ranks[rank]))
-        shifts = {
-            rank: 0 if recordings.one_clock else _apart(whole, most, rank, own) for rank in ranks
-        }
-        if None in shifts.values():
-            continue
+        shifts = dict.fromkeys(ranks, 0)
+        if not recordings.one_clock:
+            here = ranks[most]["_end"].median()
+            for rank in ranks:
+                if (most, rank) not in apart:
+                    apart[most, rank] = _apart(whole, most, rank)
+                steps = apart[most, rank]
+                if len(steps):
+                    nearest = int((steps["when"] - here).abs().to_numpy().argmin())
+                    shifts[rank] = round(float(steps["apart"].iloc[nearest]))
+            if any(apart[most, rank].empty for rank in ranks):
+                continue
         again[own.index] = True
         for rank, part in ranks.items():
             if rank != most:
-                frame.loc[part.index, "n"] = _met(ranks[most], part, shifts[rank] or 0)
+                frame.loc[part.index, "n"] = _met(ranks[most], part, shifts[rank])
     return frame.drop(columns=["_start", "_end"]), again
 
 
-def _apart(whole: pd.DataFrame, one: int, other: int, own: pd.DataFrame) -> int | None:
-    """Return how much later collectives end on another rank's clock, in the step nearest to `own`.
+def _apart(whole: pd.DataFrame, one: int, other: int) -> pd.DataFrame:
+    """Return how much later collectives end on another rank's clock, in the middle of each step.
 
     Args:
         whole: members of steps of which no rank lost any: `axis`, `step`, `n`, `rank`, `_end`.
         one: a rank.
         other: another one.
-        own: the members of the step.
+
+    Returns:
+        A row per step of both, with `when` on the clock of `one`, and `apart`.
     """
     keys = ["axis", "step", "n", "sign"]
     ends = [whole[whole["rank"] == rank].set_index(keys)["_end"] for rank in (one, other)]
-    both = pd.concat(ends, axis=1, keys=["one", "other"], join="inner")
-    if both.empty:
-        return None
-    apart = (both["other"] - both["one"]).groupby(level=["axis", "step"], observed=True).median()
-    when = both["one"].groupby(level=["axis", "step"], observed=True).median()
-    here = own.loc[own["rank"] == one, "_end"].median()
-    return round(float(apart.iloc[int((when - here).abs().to_numpy().argmin())]))
+    both = pd.concat(ends, axis=1, keys=["when", "other"], join="inner")
+    both = both.assign(apart=both["other"] - both["when"])
+    return both.groupby(level=["axis", "step"], observed=True)[["when", "apart"]].median()
 
 
 def _met(whole: pd.DataFrame, part: pd.DataFrame, shift: int) -> NDArray[np.int64]:

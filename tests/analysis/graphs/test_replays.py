@@ -751,6 +751,10 @@ def test_replays_that_nothing_explains_have_the_owner_of_their_launch_as_a_coars
         name: len(run.profile(direction=[name])) for name in ("forward", "backward", "(none)")
     }
     assert chosen == {"forward": 1, "backward": 0, "(none)": 4}
+    # A pattern is of keys themselves; one that begins with the bracket is of launches.
+    for pattern, count in {"Compiled": 0, "launched": 0, "relu": 1, r"\(graph .*Comp": 2}.items():
+        assert len(run.profile(op=pattern)) == count
+        assert run.profile("category", op=pattern)["count"].sum() == count
 
 
 def test_a_replay_in_backward_is_of_the_node_that_launched_it(tmp_path: Path) -> None:
