@@ -18,12 +18,13 @@ from pyprof2.analysis.costs.operands import (
     fresh,
     like,
     maybe_tensor,
+    needed,
     numel,
     refuse,
     tally,
     tensor,
 )
-from pyprof2.analysis.costs.registry import Cost, cost_of
+from pyprof2.analysis.costs.registry import Cost, Evidence, cost_of, cost_with_evidence
 from pyprof2.analysis.costs.sizes import Size
 from pyprof2.signatures import OpCall, Scalar, Tensor
 
@@ -42,6 +43,23 @@ def fused_attention(call: OpCall) -> Cost:
 
     bytes: q, k, v, result, and one f32 for each query row. Packed sequences have no counts.
     """
+    return _fused_attention(call, is_backward=False)
+
+
+@cost_with_evidence("FusedAttnFuncBackward", category="attention")
+def fused_attention_backward(call: OpCall, evidence: Evidence) -> Cost:
+    """Gradient of the result -> those of q, k, v: flops 2·b·h·pairs·(3·d + 2·d_v).
+
+    These are the scores again, and two products for each of both in the forward pass. bytes: q, k,
+    v, the result, its gradient and one f32 for each query row; the three gradients.
+    """
+    forward = needed(evidence.forward, "its forward op is not in the recording")
+    if forward.op != call.op.removesuffix("Backward"):
+        refuse("its forward op is another one")
+    return _fused_attention(forward, is_backward=True)
+
+
+def _fused_attention(call: OpCall, *, is_backward: bool) -> Cost:
     operands = [item for item in call.inputs if isinstance(item, Tensor) and len(item.shape) >= 3]
     words = [each.value for each in call.inputs if isinstance(each, Scalar)]
     texts = [each for each in words if isinstance(each, str)]
@@ -63,11 +81,14 @@ def fused_attention(call: OpCall) -> Cost:
     causal, every = band(rows, keys, None, ends), rows * keys
     pairs = causal if mask and "causal" in mask else every
     widths = Size(width, "D") + Size(v.shape[-1], "Dv")
+    if is_backward:
+        widths = 3 * Size(width, "D") + 2 * Size(v.shape[-1], "Dv")
     result = fresh((*q.shape[:-1], v.shape[-1]), q.dtype)
+    sums = fresh(q.shape[:-1], "f32")
     found = tally(
         2 * Size(batch, "B") * Size(heads, "H") * Size(pairs, "pairs") * widths,
-        read=[q, k, v],
-        written=[result, fresh(q.shape[:-1], "f32")],
+        read=[q, k, v, *([result, result, sums] if is_backward else [])],
+        written=[q, k, v] if is_backward else [result, sums],
         params=f"B={batch},H={heads},Sq={rows},Sk={keys},D={width}",
     )
     scale = 2 * batch * heads * widths

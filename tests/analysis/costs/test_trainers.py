@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from pyprof2.analysis.costs import estimate
+from pyprof2.analysis.costs import Evidence, estimate
 from pyprof2.signatures import OpCall, Tensor
 from tests.analysis.costs.calls import bf16, call, f32, i32, i64, known
+from tests.kineto_events import ENGINE, kernel, launch, load_events, node, op
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 YES, NO = True, False
 LENGTHS = (i32(3), i32(3))
@@ -62,6 +68,23 @@ def test_an_op_has_the_counts_of_its_formula(name: str) -> None:
     found = estimate(recorded)
     cost = known(found)
     assert (cost.flops, cost.bytes, found.status) == (flops, total, "ok"), found
+
+
+@pytest.mark.parametrize(("mask", "pairs"), [("no_mask", 36), ("causal", 21)])
+def test_the_backward_pass_of_fused_attention_has_five_products(mask: str, pairs: int) -> None:
+    """Two batches of 6 queries, 4 heads, q and k of 8, v of 16; the inputs are its forward op's."""
+    qk, v = bf16(6, 2, 4, 8), bf16(6, 2, 4, 16)
+    forward = call("FusedAttnFunc", *LENGTHS, qk, qk, v, "sbhd_sbhd_sbhd", mask)
+    node = call("FusedAttnFuncBackward", v)
+    found = estimate(node, Evidence(forward=forward))
+    cost = known(found)
+
+    assert cost.flops == 2 * 2 * 4 * pairs * (3 * 8 + 2 * 16)
+    # q, k, v, twice the result, their gradients; the sums.
+    assert cost.bytes == 2 * (2 * (384 + 384 + 768) + 2 * 768) + 4 * 48
+    assert found.status == "ok"
+    assert estimate(node).status == "no_shapes"
+    assert estimate(node, Evidence(forward=call("aten::mm", qk, qk))).status == "no_shapes"
 
 
 def test_without_layout_and_mask_the_counts_have_bounds() -> None:
@@ -125,3 +148,16 @@ def test_a_decode_on_rocm_looks_at_as_many_keys_as_the_longest_has(starts: list[
 )
 def test_what_the_recording_does_not_say_has_no_counts(recorded: OpCall) -> None:
     assert estimate(recorded).status == "no_shapes"
+
+
+def test_the_kernel_of_a_node_of_fused_attention_has_its_counts(tmp_path: Path) -> None:
+    item: dict[str, Any] = {"dims": [[6, 2, 4, 8]] * 3, "types": ["c10::BFloat16"] * 3}
+    kernels = load_events(
+        tmp_path,
+        op("FusedAttnFunc", 0, 30, seq=3, fwd=0, **item),
+        node("FusedAttnFuncBackward", 100, 30, seq=3, dims=[[6, 2, 4, 8]], types=["c10::BFloat16"]),
+        launch(110, 1, tid=ENGINE), kernel(120, 5, 1, name="fmha_bprop"),
+    ).kernels  # fmt: skip
+
+    assert kernels["flops_hi"].tolist() == [2 * 2 * 4 * 36 * 5 * 8]
+    assert kernels["op"].tolist() == ["FusedAttnFuncBackward"]
