@@ -466,7 +466,7 @@ SERVING_KINDS: Final = Table(
             )
             for end in ("least", "most")
         ),
-        real("costed_pct", "Share of `device_ns` whose work is known.", "%"),
+        real("costed_pct", "Share of `device_ns` whose work is known: by the model, or exactly by shapes.", "%"),
         text(
             "cost_from",
             "`model`: the configuration and the sums of the batches; `shapes`: those of the ops; "

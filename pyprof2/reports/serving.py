@@ -244,8 +244,10 @@ def _show_kinds(kinds: pd.DataFrame, query: ServingQuery, target: Target) -> Non
     shown = pd.concat([shown, texts, kinds[["costed_pct"]]], axis="columns")
     table = drawn(shown.dropna(axis="columns", how="all"), target, alike=["device_ns"])
     known = (kinds["costed_pct"].fillna(0) * kinds["device_ns"]).sum() / kinds["device_ns"].sum()
-    source = "shapes of ops and the configuration" if query.model else "shapes; --model says more"
-    notes = [f"the work of {known:.1f} % of the time is known, by {source}"]
+    how = ", by shapes of ops and the configuration"
+    if not query.model:
+        how = " exactly, by shapes of ops; --model says more, --by op has what is assumed"
+    notes = [f"the work of {known:.1f} % of the time is known{how}"]
     if "linear" in set(kinds["kind"]):
         notes.append("linear: products that neither a module nor their order tells apart")
     target.write_lines([*table.lines, "", *notes])

@@ -182,7 +182,7 @@ function tables(host, app, found) {
       { name: "count" }, { name: "device_ns" }, { name: "share_pct" },
       { name: "tflops_least", header: "TFLOP/s, least" }, { name: "tflops_most", header: "most" },
       { name: "gbps_least", header: "GB/s, least" }, { name: "gbps_most", header: "most" },
-      { name: "costed_pct", help: "share of the time whose work is known" },
+      { name: "costed_pct", help: "share of the time whose work is known: by the model, or exactly by shapes" },
     ],
     rows: found.kinds.map((row, index) => ({ ...row, _index: index })),
     sort: "device_ns",
