@@ -51,6 +51,16 @@ SUMMARY: Final = Table(
         _count("listed_gpu_count", "Devices other than CPUs that the recording lists."),
         _time("op_time_ns", "Sum of the ops' self times."),
         _count("launched_count", "Kernels with a launch."),
+        _count(
+            "early_launch_count",
+            "Kernels without a launch that run before all of their stream that have one: it was "
+            "before the recording.",
+        ),
+        _count(
+            "lost_launch_count",
+            "Kernels without a launch that run behind one of their stream that has one: it is "
+            "missing from the middle of the recording.",
+        ),
         _count("unsure_count", "Kernels that several processes may have launched: without one."),
         _count("linked_count", "Kernels with an op."),
         _count("other_threads_count", "Kernels without op, launched on threads without any op."),
@@ -466,7 +476,11 @@ SERVING_KINDS: Final = Table(
             )
             for end in ("least", "most")
         ),
-        real("costed_pct", "Share of `device_ns` whose work is known: by the model, or exactly by shapes.", "%"),
+        real(
+            "costed_pct",
+            "Share of `device_ns` whose work is known: by the model, or exactly by shapes.",
+            "%",
+        ),
         text(
             "cost_from",
             "`model`: the configuration and the sums of the batches; `shapes`: those of the ops; "

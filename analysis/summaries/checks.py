@@ -89,8 +89,17 @@ def decided(summary: Mapping[str, Any], manifest: Mapping[str, Any], advice: Adv
     found = {}
     if s["ops_with_shapes_count"]:
         found = dict.fromkeys(("shapes", "inputs"), _NO_OPTION)
-    if min(s["steps"], default=0) > 0 and s["launched_count"]:
-        found["launches"] = "they were launched before the recording began: later steps are whole"
+    missing = s["kernel_count"] - s["launched_count"] - s["unsure_count"]
+    if lost := s["lost_launch_count"]:
+        found["launches"] = (
+            f"{lost:,} of them ran after work that has a launch: the recorder lost launches; "
+            "record fewer steps at once"
+        )
+    elif missing and missing == s["early_launch_count"]:
+        found["launches"] = (
+            "they ran before all work of their stream that has a launch: launched before the "
+            "recording began; later steps are whole"
+        )
     if s["frame_count"]:
         found["sources"] = (
             "Python frames are recorded, and none is of a file that is taken for yours: "

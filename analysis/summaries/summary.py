@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool
 
 NEEDED: Final = {
-    "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "device_name", "op", "shared_op",
-                "op_id", "layer", "source", "direction", "recompute", "forward_op_id", "flops",
-                "link", "link_note", "launch_id", "graph_node"),
+    "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "stream", "device_name", "op",
+                "shared_op", "op_id", "layer", "source", "direction", "recompute", "forward_op_id",
+                "flops", "link", "link_note", "launch_id", "graph_node"),
     "copies": ("start_ns", "dur_ns", "device"),
     "ops": ("start_ns", "dur_ns", "self_ns", "pid", "tid", "op", "signature_id", "layer", "source",
             "sequence_nr", "flops", "cost_status"),
@@ -184,18 +184,41 @@ class _KernelTotals:
         self.counts: Counter[str] = Counter()
         self.names: set[str] = set()
         self._covered = Covered()
+        # By device and stream how many are without a launch so far; None: one has a launch.
+        self._unlaunched: dict[tuple[int, ...], int | None] = {}
         self._unlinked: list[pa.Table] = []
 
     def add(self, kernels: pa.Table, ops: _OpTotals) -> None:
         """Add kernels, in order of time."""
         self.counts.update(_links(kernels) | _shapes(kernels, ops.is_shaped))
         self.counts["busy_kernels_ns"] += _alone(kernels, self._covered)
+        self.counts.update(self._without_launch(kernels))
         self.names.update(_texts(kernels["device_name"]))
         is_known = pc.or_(pc.is_valid(kernels["op"]), _is(kernels["link"], "compiled"))
         is_known = pc.or_(is_known, _is(kernels["link"], "graph"))
         loose = pc.and_not(pc.is_valid(kernels["launch_id"]), is_known)
         launched = kernels.select(_THREAD).filter(loose).group_by(_THREAD, use_threads=False)
         self._unlinked.append(launched.aggregate([([], "count_all")]))
+
+    def _without_launch(self, kernels: pa.Table) -> dict[str, int]:
+        """Return how many have no launch, before and behind the first of their stream that has."""
+        keys = np.stack([int_column(kernels, name, -1) for name in ("device", "stream")])
+        streams, stream = np.unique(keys, axis=1, return_inverse=True)
+        stream, at, end = stream.ravel(), np.arange(kernels.num_rows), kernels.num_rows
+        is_launched = kernels["launch_id"].is_valid().to_numpy()
+        lacks = ~is_launched & ~_is(kernels["link_note"], UNSURE).to_numpy()
+        own = [tuple(key) for key in streams.T.tolist()]
+        first = np.array([-1 if self._unlaunched.get(key, 0) is None else end for key in own])
+        np.minimum.at(first, stream[is_launched], at[is_launched])
+        before = np.bincount(stream[lacks & (at < first[stream])], minlength=len(own)).tolist()
+        early = 0
+        for key, row, count in zip(own, first.tolist(), before, strict=True):
+            waiting = self._unlaunched.get(key, 0)
+            if waiting is not None:
+                early += (waiting + count) * (row < end)
+                self._unlaunched[key] = None if row < end else waiting + count
+        lost = int((lacks & (at > first[stream])).sum())
+        return {"early_launch_count": early, "lost_launch_count": lost}
 
     def on_other_threads(self, ops: _OpTotals) -> int:
         """Return how many were launched on threads that have no op, where others have some."""

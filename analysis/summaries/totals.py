@@ -35,6 +35,8 @@ class Totals:
     listed_gpu_count: int
     op_time_ns: int
     launched_count: int
+    early_launch_count: int
+    lost_launch_count: int
     unsure_count: int
     linked_count: int
     other_threads_count: int
@@ -131,7 +133,8 @@ _NAMES: Final = (
     "devices", "profilers", "ranks", "steps", "no_gpu", "kernel_count", "copy_count",
     "kernel_time_ns", "copy_time_ns", "gpu_count", "busy_ns", "busy_kernels_ns", "span_ns",
     "gpu_span_ns", "op_count", "range_count", "frame_count", "gpu_call_count", "listed_gpu_count",
-    "op_time_ns", "launched_count", "unsure_count",
+    "op_time_ns", "launched_count", "early_launch_count",
+    "lost_launch_count", "unsure_count",
     "linked_count", "other_threads_count", "linked_pct", "backward_count", "backward_paired_count",
     "recompute_count", "graph_count", "fused_count", "graph_id_count", "graph_id_ns",
     "graph_names_count", "graph_names_ns", "graph_order_count", "graph_order_ns", "shapes_count",

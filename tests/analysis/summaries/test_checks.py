@@ -224,6 +224,32 @@ def test_nothing_is_advised_that_was_done(tmp_path: Path) -> None:
     assert "warm-up" not in advice["kernels without a launch in the recording"]
 
 
+EARLY = "launched before the recording began"
+LOST = "1 of them ran after work that has a launch: the recorder lost launches"
+DEFAULT = "start recording before the work"
+OTHER = {"device": 0, "stream": 9}
+
+
+@pytest.mark.parametrize(
+    ("loose", "reason"),
+    [
+        pytest.param([kernel(5, 2, 7)], EARLY, id="before all of its stream"),
+        pytest.param([kernel(100, 2, 7)], LOST, id="between others"),
+        pytest.param([kernel(5, 2, 7), kernel(100, 2, 8)], LOST, id="both"),
+        pytest.param([kernel(5, 2, 7, OTHER)], DEFAULT, id="on a stream without any launch"),
+        pytest.param([kernel(5, 2, 7), kernel(5, 2, 8, OTHER)], DEFAULT, id="some on such a one"),
+    ],
+)  # fmt: skip
+def test_why_launches_are_missing_is_said_only_where_the_stream_shows_it(
+    tmp_path: Path, loose: list[Any], reason: str
+) -> None:
+    events = [launched(10, 1, at=60, dur=5), launched(101, 2, at=120, dur=5), *loose]
+
+    advice = load_events(tmp_path, *events).check().set_index("finding")["advice"]
+
+    assert reason in advice["kernels without a launch in the recording"]
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_count_that_fits_no_column_is_an_error_and_no_float() -> None:
     found = [Finding("info", "events", 1 << 63), Finding("info", "no count", None)]
