@@ -202,7 +202,7 @@ _DRIFT: Final = "kernel-drift"
 _CLOCKS: Final = "clocks-differ"
 _WORDS: Final = {
     "host_unrecorded": "while the host did what was not recorded",
-    "unknown": "for reasons that were not recorded",
+    "unknown": "for unknown reasons",
     "start": "before the first work",
     "end": "after the last work",
     "profiler": "because of the profiler",
