@@ -128,6 +128,19 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
+def test_costed_is_a_share_of_the_ops_that_are_rows(tmp_path: Path) -> None:
+    """The product, with shapes, has 100 us; autograd's range around it 800 more, of no work."""
+    operands: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["float", "float"]}
+    run = load_events(
+        tmp_path,
+        node("autograd::engine::evaluate_function: MmBackward0", 100, 900, seq=1) | {"tid": 101},
+        op("aten::mm", 150, 100, **operands) | {"tid": 101},
+    )
+
+    assert run.summary["costed_pct"] == 100
+    assert "costed 100.0 %" in " ".join(heading(run, 1000))
+
+
 @pytest.mark.parametrize(
     ("inside", "own"),
     [
