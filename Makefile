@@ -20,7 +20,7 @@ BENCHMARKS := startup coverage kineto_parse against_hta nsight_parse costs annot
 CONSTRAINTS := constraints.txt
 # What is installed is made from them: what changes in one of them is installed anew.
 BUILT := setup.cfg setup.py pyproject.toml parsers/_dictionary.h parsers/_scan.c \
-         parsers/_snapshot_events.c parsers/_sqlite_pages.c analysis/_nest.c \
+         parsers/_snapshot_events.c analysis/_nest.c \
          pyprof2/reports/perfetto/_packets.c
 REQUIREMENTS := $(BUILT) constraints.txt
 # What CI installs, by hash.

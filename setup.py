@@ -22,7 +22,6 @@ COMPILED = [
         ("analysis", "analysis", "_nest"),
         ("parsers", "parsers", "_scan"),
         ("parsers", "parsers", "_snapshot_events"),
-        ("parsers", "parsers", "_sqlite_pages"),
         ("reports.perfetto", "pyprof2/reports/perfetto", "_packets"),
     )
 ]

@@ -1,8 +1,7 @@
 """Read SQLite files of others: never write, look at what is there, stream rows as Arrow batches.
 
-SQLAlchemy inspects the tables and composes the queries, so no name is ever pasted into SQL. Where
-`_sqlite_pages.c` is built it reads tables with many rows from their pages, as far as these are
-plain; ADBC runs the queries of all else. Three ways of opening, one way of failing: `TraceError`
+SQLAlchemy inspects the tables and composes the queries, so no name is ever pasted into SQL. ADBC
+runs the queries of tables with many rows. Two ways of opening, one way of failing: `TraceError`
 with the path.
 """
 
@@ -12,7 +11,6 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
@@ -23,10 +21,9 @@ import sqlalchemy as sa
 from adbc_driver_sqlite import dbapi
 
 from pyprof2.errors import TraceError
-from pyprof2.parsers._sqlite_tables import TablePages
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
 ColumnType = Literal["int", "text"]
@@ -239,54 +236,21 @@ class Database:
         wanted = {name: kind for name, kind in columns.items() if name in there}
         if not wanted:
             return
-        done, read = 0, None
+        done = 0
         try:
-            read = yield from self._plain_rows(table, wanted, columns)
-            if read is None:
-                return
-            done = read
             self._refuse_large(table, [name for name in wanted if wanted[name] == "text"])
             if self._has_odd_start(table, [name for name in wanted if wanted[name] == "int"]):
                 raise pa.ArrowTypeError(_ODD)
-            for batch in self._stream(_select(table, wanted, done, by_row=bool(read)), wanted):
+            for batch in self._stream(_select(table, wanted), wanted):
                 yield _complete(batch, columns)
                 done += batch.num_rows
         except _DRIVER_ERRORS:
             # A value that is not what its column was until then: read on, a type test for each.
             try:
-                query = _select(table, wanted, done, by_row=bool(read), guarded=True)
-                for batch in self._stream(query, wanted):
+                for batch in self._stream(_select(table, wanted, done, guarded=True), wanted):
                     yield _complete(batch, columns)
             except _DRIVER_ERRORS as error:
                 raise self._trouble(error) from error
-
-    def _plain_rows(
-        self, table: str, wanted: Mapping[str, ColumnType], columns: Mapping[str, ColumnType]
-    ) -> Generator[dict[str, pa.Array], None, int | None]:
-        """Yield the rows that stand in plain pages; return None if all do, else how many these are.
-
-        As long as they are read no program may change the file, if it asks SQLite.
-        """
-        done = 0
-        journal = self.path.with_name(f"{self.path.name}-journal")
-        if self._copy is not None or journal.exists():
-            return 0
-        texts = {name: kind == "text" for name, kind in wanted.items()}
-        # SQLite itself says what is wrong with a file: it is asked after this.
-        with (
-            suppress(sqlite3.Error, UnicodeError, OSError, pa.ArrowException),
-            self.path.open("rb", buffering=0) as file,
-            closing(self._connect()) as connection,
-        ):
-            pages = TablePages.of(file, connection, table, texts)
-            for batch in () if pages is None else pages.batches():
-                found = _complete(batch, columns)
-                done += batch.num_rows
-                self._require_possible(done)
-                yield found
-            if pages is not None and pages.are_read:
-                return None
-        return done
 
     def _refuse_large(self, table: str, texts: Sequence[str]) -> None:
         """Raise if a text is too long to be read, or all together are larger than the file.
@@ -399,17 +363,9 @@ def _read_only_uri(path: Path) -> str:
 
 
 def _select(
-    table: str,
-    wanted: Mapping[str, ColumnType],
-    first: int = 0,
-    *,
-    by_row: bool = False,
-    guarded: bool = False,
+    table: str, wanted: Mapping[str, ColumnType], first: int = 0, *, guarded: bool = False
 ) -> sa.Select[Any]:
-    """Return the query of some columns from a row on; with a test of every value's type or not.
-
-    Where an index has all of the columns, SQLite goes by its order but `by_row`.
-    """
+    """Return the query of some columns from a row on; with a test of every value's type or not."""
     source = sa.table(table, *(sa.column(name) for name in wanted))
     values: list[sa.ColumnElement[Any]] = []
     for name, kind in wanted.items():
@@ -423,8 +379,6 @@ def _select(
             is_number = sa.func.typeof(column).in_(["integer", "real"])
             values.append(sa.case((is_number, sa.cast(column, sa.Integer))).label(name))
     query = sa.select(*values).select_from(source)
-    if by_row:
-        query = query.order_by(sa.column("_rowid_"))
     # SQLite has no OFFSET without LIMIT; -1 is none.
     return query.limit(-1).offset(first) if first else query
 

@@ -2,11 +2,11 @@
 
 Usage: python -m tests.fuzz_native [--seconds N] [--seed S]
 
-The scanner of traces and the readers of memory snapshots and of SQLite's pages are compiled with
+The scanner of traces and the reader of memory snapshots are compiled with
 the sanitizers of addresses and of undefined behaviour, which end the process at the first fault;
 each object of Python's is a block of memory of its own. Text number S + i is the same in every run,
-and so are snapshot and pages number S + i; so what fails is named, and fails again. Each of them is
-run for a third of the time. Whether they see what the readers in Python see is a matter of
+and so is snapshot number S + i; so what fails is named, and fails again. Each of them is
+run for half of the time. Whether they see what the readers in Python see is a matter of
 `make fuzz`.
 """
 
@@ -18,13 +18,10 @@ import importlib.util
 import io
 import os
 import random
-import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from array import array
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "native"
-_NAMES: Final = ("_scan", "_snapshot_events", "_sqlite_pages")
+_NAMES: Final = ("_scan", "_snapshot_events")
 _LIBRARIES: Final = [FOLDER / "pyprof2" / "parsers" / f"{name}.abi3.so" for name in _NAMES]
 _FLAGS: Final = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined"
 _SETTINGS: Final = {
@@ -43,7 +40,6 @@ _SETTINGS: Final = {
 }
 _TEXTS_OF_A_SCANNER: Final = 300
 _EVENTS_MAX: Final = 12
-_PAGE_BYTES: Final = 1024
 _TOKENS: Final = (
     b'"', b"\\", b"\\u", b"\\ud83d", b"\\udc00", b"[", b"]", b"{", b"}", b",", b":", b"-", b".",
     b"e5", b"0", b"9" * 18, b"9" * 19, b"9" * 70, b"null", b"tru", b"\x00", b"\x1f", b"\x7f",
@@ -181,45 +177,6 @@ def _fuzz(seconds: float, seed: int) -> None:
     print(f"{number - seed} damaged texts, {understood} of them understood, no fault of memory")
 
 
-def _pages() -> list[bytes]:
-    """Return the pages of a file with tables of all that may stand in a row."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "x.sqlite")
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-            connection.execute("CREATE TABLE t (a INTEGER, b TEXT, c, d TEXT)")
-            rng = random.Random(0)  # noqa: S311
-            values = (None, 0, 1, -1, 200, -(2**15), 2**23, 2**31, 2**47, -(2**63), 1.5, b"x")
-            rows = (
-                (rng.choice(values), "x" * rng.choice((0, 1, 9, 60, 600)), rng.choice(values), "é")
-                for _ in range(1000)
-            )
-            connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
-            connection.commit()
-        content = path.read_bytes()
-    return [content[at : at + _PAGE_BYTES] for at in range(0, len(content), _PAGE_BYTES)]
-
-
-def _fuzz_pages(seconds: float, seed: int) -> None:
-    reader, pages = _load(2), _pages()
-    began, number, understood = time.monotonic(), seed, 0
-    while time.monotonic() - began < seconds:
-        rng = random.Random(number)  # noqa: S311
-        data = array("B", b"".join(rng.choices(pages, k=rng.choice((1, 1, 2, 3)))))
-        for _ in range(rng.choice((0, 1, 2, 8))):
-            # Most of what leads anywhere stands at the beginning of a page.
-            at = rng.choice((rng.randrange(len(data)), rng.randrange(40), rng.randrange(8)))
-            data[at] = rng.choice((0, 5, 13, 127, 128, 255, rng.randrange(256)))
-        wanted = sorted(rng.sample(range(6), rng.randrange(5)))
-        codes = array("q", [2 * field + rng.randrange(2) for field in wanted])
-        usable = _PAGE_BYTES - rng.choice((0, 0, 12))
-        print(f"--seed {number}", file=sys.stderr)
-        understood += reader.rows(data, _PAGE_BYTES, usable, codes) is not None
-        reader.children(data[: rng.choice((0, 11, 100, usable))])
-        number += 1
-    print(f"{number - seed} damaged pages, {understood} of them understood, no fault of memory")
-
-
 def main() -> int:
     """Build, and fuzz in a process that has the sanitizers."""
     parser = argparse.ArgumentParser(description="Run the compiled readers on damaged bytes.")
@@ -228,8 +185,8 @@ def main() -> int:
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.here:
-        for fuzz in (_fuzz, _fuzz_snapshots, _fuzz_pages):
-            fuzz(args.seconds / 3, args.seed)
+        for fuzz in (_fuzz, _fuzz_snapshots):
+            fuzz(args.seconds / 2, args.seed)
         return 0
     library = build()
     if library is None:

@@ -235,13 +235,13 @@ MODULE_FILES: Final = {path.relative_to(ROOT).as_posix() for path in MODULES.val
 LIBRARIES: Final = {
     f"pyprof2/{name}.abi3.so"
     for name in (
-        "analysis/_nest", "parsers/_scan", "parsers/_snapshot_events", "parsers/_sqlite_pages",
+        "analysis/_nest", "parsers/_scan", "parsers/_snapshot_events",
         "reports/perfetto/_packets",
     )
 }  # fmt: skip
 SOURCES: Final = {
     "analysis/_nest.c", "parsers/_dictionary.h", "parsers/_scan.c", "parsers/_snapshot_events.c",
-    "parsers/_sqlite_pages.c", "pyprof2/nvtx/observer.cpp",
+    "pyprof2/nvtx/observer.cpp",
     "pyprof2/reports/perfetto/_packets.c",
 }  # fmt: skip
 

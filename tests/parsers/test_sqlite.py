@@ -25,12 +25,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 READ_ONLY = 0o555
 
 
-@pytest.fixture(params=["0", "1"], ids=["compiled", "pure"], autouse=True)
-def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run all tests with `_sqlite_pages.c`, where it is built, and without."""
-    monkeypatch.setenv("PYPROF2_PURE", request.param)
-
-
 def write(path: Path, *values: Any, declared: str = "INTEGER", script: str = "") -> Path:
     """Write a table `t` with a column `x` of some values."""
     with closing(sqlite3.connect(path)) as connection:
@@ -264,7 +258,6 @@ print(held("VmHWM:") - before)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in Linux's way")
-@pytest.mark.kept("compiled-a text", "pure-a text", "pure-a ring", "compiled-a number")
 @pytest.mark.parametrize(
     ("sizes", "kind", "says"),
     [
@@ -290,7 +283,6 @@ def test_a_text_that_is_larger_than_its_file_is_not_read(
     assert int(held) < 100_000_000
 
 
-@pytest.mark.kept("compiled")
 def test_the_rings_of_these_tests_are_what_sqlite_takes_for_long_texts(tmp_path: Path) -> None:
     path = write_rings(tmp_path / "x.sqlite", [30 << 20] * 5)
 
@@ -344,13 +336,6 @@ with Database(Path(sys.argv[1])) as database:
 
 
 @pytest.mark.slow
-@pytest.mark.kept(
-    "compiled-t-count",
-    "pure-t-numbers",
-    "compiled-t-texts",
-    "pure-t-query",
-    "compiled-sqlite_master-tables",
-)
 @pytest.mark.parametrize(
     ("table", "asked"),
     [
