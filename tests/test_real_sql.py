@@ -68,6 +68,11 @@ def test_profiles_are_what_sql_adds_up(real_trace: Path) -> None:
                 share = right[key][name]
                 is_equal = pytest.approx(share, rel=1e-9) if share is not None else None
                 assert found[key][name] == is_equal, (axis, key, name)
+    largest = run.profile("name", columns=["max_gbps"]).set_index("kernel")["max_gbps"]
+    right = sums_of(run, "name")
+    assert {key: _told(rate) for key, rate in largest.items() if key in right} == {
+        key: right[key]["max_gbps"] for key in largest.index if key in right
+    }
 
 
 def test_devices_are_idle_for_what_sql_adds_up(real_trace: Path) -> None:
