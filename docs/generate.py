@@ -34,7 +34,15 @@ from pyprof2.analysis.summaries.advice.rules import NOISE
 from pyprof2.analysis.summaries.advice.rules import RULES as ADVICE_RULES
 from pyprof2.analysis.summaries.ledger import BINS
 from pyprof2.analysis.summaries.line_profile import COLUMNS as LINE_COLUMNS
-from pyprof2.analysis.summaries.profile_columns import MORE_COLUMNS, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import (
+    MEANS,
+    MORE_COLUMNS,
+    OF_CALLS,
+    OF_MODULES,
+    OF_OWNERS,
+    SHARE,
+    SUMMARY_COLUMNS,
+)
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.cli import build_parser
 from pyprof2.parsers.formats import FORMATS
@@ -164,8 +172,17 @@ def _columns(columns: Iterable[Column]) -> list[str]:
 
 
 def sums() -> str:
-    """Return the columns that follow the keys of an axis."""
-    return "\n".join(_columns((*SUMMARY_COLUMNS, *MORE_COLUMNS)))
+    """Return the columns that follow the keys of an axis, and those made by request."""
+    asked = {
+        "Of kernels, by request:": MEANS,
+        "Along ``op``, ``layer`` or ``source`` alone, where kernels have several of them; the "
+        "last one by request:": (*OF_OWNERS, SHARE),
+        "Of op calls, by request, along what these have too:": OF_CALLS,
+        "Of calls of modules, by request, along ``layer`` alone:": OF_MODULES,
+    }
+    parts = ["\n".join(_columns((*SUMMARY_COLUMNS, *MORE_COLUMNS)))]
+    parts += ["\n".join([title, "", *_columns(columns)]) for title, columns in asked.items()]
+    return "\n\n".join(parts)
 
 
 def batch_columns() -> str:

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyprof2.analysis.time.cause_names import CAUSES
-from pyprof2.api.run import Run, load
+from pyprof2.api.run import load
 from tests.conftest import of_each_kind
 
 if TYPE_CHECKING:
@@ -58,32 +57,6 @@ def test_loading_of_modules_is_no_launch_call(shared_trace: Callable[[str], Path
     # By another program: 155.4 ms in launch calls, and 8,012,365 ns in calls that load modules.
     assert times["module_load"] == pytest.approx(155.4e6 + 8_012_365, rel=1e-3)
     assert times["launch_call"] == pytest.approx(235_625_257 - 155.4e6, rel=1e-3)
-
-
-def test_causes_and_busy_time_fill_every_recording(real_trace: Path) -> None:
-    run = load(real_trace)
-
-    idle = run.idle.groupby(["rank", "device"], dropna=False)["time_ns"].sum()
-    windows = run.idle_windows.set_index(["rank", "device"])
-    used = windows[windows["idle_ns"] > 0]["idle_ns"]
-    assert idle.to_dict() == used.to_dict()
-    assert set(run.idle["cause"]) <= {cause.name for cause in CAUSES}
-    assert (run.idle["time_ns"] > 0).all()
-    assert _busy(run) == int(windows["busy_ns"].sum())
-
-
-def _busy(run: Run) -> int:
-    """Return the busy time of all devices, by a count of what starts and ends."""
-    columns = ["rank", "device", "start_ns", "dur_ns"]
-    work = pd.concat([run.kernels[columns], run.copies[columns]])
-    busy = 0
-    for _, own in work.groupby(["rank", "device"], dropna=False):
-        start = own["start_ns"].to_numpy()
-        times = np.concatenate((start, start + own["dur_ns"].to_numpy()))
-        order = np.argsort(times, kind="stable")
-        running = np.cumsum(np.repeat([1, -1], len(own))[order])
-        busy += int(np.diff(times[order])[running[:-1] > 0].sum())
-    return busy
 
 
 def test_causes_give_the_gaps_that_another_tool_names_by_stream(

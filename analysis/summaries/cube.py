@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from pyprof2.analysis.summaries.profile import OVER_TIME, RATES, Key, added
-from pyprof2.analysis.summaries.profile_columns import FINE, FINEST, LARGEST_SUM
+from pyprof2.analysis.summaries.profile import Key, added, extreme
+from pyprof2.analysis.summaries.profile_columns import FINE, FINEST, LARGEST_SUM, RATES
 from pyprof2.analysis.summaries.sets import Sets, distinct_sets, picked
 from pyprof2.columns import combinations, combine_keys, groups_of
 
@@ -51,7 +51,7 @@ class Cube:
         calls: sets of rows.
         op_calls: how many op calls have kernels in just the rows of each set.
         helpers: for each row and set of rows: `row`, of helper kernels; and what it adds to the
-            rates `OVER_TIME` of any sum that has it and one of the set.
+            rates over time of any sum that has it and one of the set.
         helped: these sets.
         others: how many steps are in `OTHER_STEPS`.
         small: how many groups are in `SMALL`.
@@ -132,25 +132,20 @@ def _added(sums: Sums, group: Int, count: int) -> dict[str, object]:
     """Return the sums of the groups; of helpers only what does not go over their time."""
     columns = sums.columns
     found: dict[str, object] = {n: added(columns[n], group, count) for n in _PLAIN}
-    for name, choose, start in (
-        ("min_ns", np.minimum, np.iinfo(np.int64).max), ("max_ns", np.maximum, 0),
-    ):  # fmt: skip
-        extreme = np.full(count, start)
-        choose.at(extreme, group, columns[name])
-        found[name] = extreme
+    found |= {name: extreme(name, columns[name], group, count) for name in ("min_ns", "max_ns")}
     for name in ("flops", "bytes"):
         values, known = (added(columns[n], group, count) for n in (name, f"{name}_count"))
         null = (known == 0) | (values.astype(np.float64) > LARGEST_SUM)
         found[name] = pd.arrays.IntegerArray(np.where(null, 0, values).astype(np.int64), null)
     rows = np.arange(len(group))
     works = rows[sums.helps < 0]
-    for name in RATES:
-        found |= _above_and_below(sums, name, works if name in OVER_TIME else rows, group, count)
+    for name, rate in RATES.items():
+        found |= _above_and_below(sums, name, works if rate.over_time else rows, group, count)
     return found
 
 
 def _above_and_below(sums: Sums, name: str, rows: Int, group: Int, count: int) -> dict[str, Floats]:
-    above, below = (added(sums.columns[n][rows], group[rows], count) for n in RATES[name])
+    above, below = (added(sums.columns[n][rows], group[rows], count) for n in RATES[name].of)
     top = above.astype(np.float64)
     if name == "roofline_pct":
         rest = added(sums.columns["least_ys"][rows], group[rows], count).astype(np.float64)
@@ -171,6 +166,6 @@ def _helpers(sums: Sums, group: Int) -> tuple[pd.DataFrame, Sets]:
     found: dict[str, Int | Floats] = {"row": group[rows][first]}
     place_of = np.zeros(len(group), np.int64)
     place_of[rows] = pair
-    for name in OVER_TIME:
+    for name in (name for name, rate in RATES.items() if rate.over_time):
         found |= _above_and_below(sums, name, rows, place_of, len(first))
     return pd.DataFrame(found), picked(sets, helped_by[rows][first])

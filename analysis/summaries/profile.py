@@ -33,9 +33,10 @@ from pyprof2.analysis.summaries.profile_columns import (
     FINE,
     FINEST,
     LARGEST_SUM,
+    LEAST_OR_LARGEST,
     MORE_COLUMNS,
     OF_OWNERS,
-    RATE_SCALES,
+    RATES,
     SUMMARY_COLUMNS,
     check_axes,
     compile_pattern,
@@ -61,30 +62,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pyprof2.analysis.intervals import Bool, Int
-    from pyprof2.analysis.summaries.profile_columns import Floats
+    from pyprof2.analysis.summaries.profile_columns import Floats, ProfileColumn
 
 _EXACT: Final = float(1 << 52)
 """Up to it sums of whole numbers as floats are whole, with room for a rough one."""
 _FAR: Final = np.iinfo(np.int64).max
-
-RATES: Final = {
-    "tflops": ("flops", "flops_ns"),
-    "gbps": ("bytes", "bytes_ns"),
-    "intensity": ("both_flops", "both_bytes"),
-    "roofline_pct": ("least_fs", "least_ns"),
-    "tensor_core_pct": ("tensor_core_ns", "tensor_core_known_ns"),
-    "costed_pct": ("costed_ns", "time_ns"),
-}
-"""The sums above and below the line of each rate; `least_ys` is a part of `least_fs`."""
-OVER_TIME: Final = ("tflops", "gbps", "roofline_pct")
-"""The rates over time, for which a helper kernel counts only beside its work."""
-KNOWN_BY: Final = {
-    "flops": ("known_kernel_count",), "tflops": ("known_kernel_count",),
-    "gbps": ("sized_kernel_count",),
-    "intensity": ("known_kernel_count", "sized_kernel_count"),
-}  # fmt: skip
-"""The columns that are null where these counts of kernels are 0: what is known of copies beside
-them says nothing of the kernels."""
 
 
 class Key(NamedTuple):
@@ -268,6 +250,14 @@ def added(values: Int | Floats | Bool, group: Int, count: int) -> Int:
     return sums
 
 
+def extreme(name: str, values: Any, group: Int, count: int) -> Any:
+    """Return a column of `LEAST_OR_LARGEST` of the groups 0 … `count` - 1; NaN is no value."""
+    is_least, none = LEAST_OR_LARGEST[name] == "least", np.nan if values.dtype.kind == "f" else 0
+    found = np.full(count, _FAR if is_least else none, values.dtype)
+    (np.fmin if is_least else np.fmax).at(found, group, values)
+    return found
+
+
 def whole_numbers(sums: Int, known: Bool) -> pa.Array:
     """Return sums as a column; null where they are not known, or 64 bits do not hold them."""
     null = ~known | (np.abs(sums.astype(np.float64)) > LARGEST_SUM)
@@ -342,7 +332,7 @@ class Sums:
         columns: the sums by name, see table `sums`. `kernel_count`, `known_kernel_count` and
             `sized_kernel_count` are `count`, `known_flops_count` and `bytes_count` without copies.
             For each of `MEANS` that is asked for there are sums weighted with the time,
-            `NAME_whole` and its 10⁻⁹ `NAME_rest`, and `NAME_ns`.
+            `NAME_whole` and its 10⁻⁹ `NAME_rest`, and `NAME_ns`; or the largest value, `NAME`.
         calls: sets of rows that op calls have kernels in.
         op_calls: how many op calls have some in just the rows of each set.
         helps: the set of the work that the helper kernels of each row belong to; -1: no helpers.
@@ -519,20 +509,12 @@ class Sums:
 
     def _measured(self, own: Int, count: int) -> dict[str, pa.Array]:
         """Return `SUMMARY_COLUMNS` of the groups 0 … `count` - 1; `own` is that of chosen rows."""
-        names = self.columns.keys() - {"min_ns", "max_ns"}
-        sums = {name: self._sum(name, own, count) for name in names}
-        time, number = sums["time_ns"], sums["count"]
+        names = self.columns.keys() - LEAST_OR_LARGEST
+        sums: dict[str, Any] = {name: self._sum(name, own, count) for name in names}
+        time = sums["time_ns"]
         if time.sum(dtype=np.float64) > LARGEST_SUM:
             msg = "the durations add up to 292 years: the recording is broken; record it anew"
             raise TableError(msg)
-        least, most = np.full(count, _FAR), np.full(count, -_FAR)
-        np.minimum.at(least, own, self.columns["min_ns"][self.chosen])
-        np.maximum.at(most, own, self.columns["max_ns"][self.chosen])
-        unknown = {
-            name: (sums["kernel_count"] > 0) & np.any([sums[each] == 0 for each in by], axis=0)
-            for name, by in KNOWN_BY.items()
-        }
-        rates = self._rates(sums, own, count)
         # How many op calls have kernels in each group.
         group = np.full(len(self.helps), -1)
         group[self.chosen] = own
@@ -540,21 +522,11 @@ class Sums:
         owner = np.repeat(np.arange(len(self.op_calls)), np.diff(self.calls.first))
         pairs = sorted_distinct(owner[member >= 0] * max(1, count) + member[member >= 0])
         calls, call_group = np.divmod(pairs, max(1, count))
-        found = {
-            "count": pa.array(number),
-            "op_calls": pa.array(added(self.op_calls[calls], call_group, count)),
-            "time_ns": pa.array(time),
-            "share_pct": _over(time, np.full(count, time.sum()), 100),
-            "mean_ns": _over(time, number),
-            "min_ns": pa.array(least, mask=number == 0),
-            "max_ns": pa.array(most, mask=number == 0),
-            "flops": whole_numbers(sums["flops"], (sums["flops_count"] > 0) & ~unknown["flops"]),
-            "bytes": whole_numbers(sums["bytes"], sums["bytes_count"] > 0),
-        }
-        for name, rate in rates.items():
-            null = np.isnan(rate) | unknown.get(name, False)
-            found[name] = pa.array(rate * RATE_SCALES[name], mask=null)
-        return {column.name: found[column.name] for column in SUMMARY_COLUMNS}
+        sums["op_calls"] = added(self.op_calls[calls], call_group, count)
+        sums |= self._rates(sums, own, count)
+        for name in ("min_ns", "max_ns"):
+            sums[name] = extreme(name, self.columns[name][self.chosen], own, count)
+        return {column.name: _made_of(column, sums) for column in SUMMARY_COLUMNS}
 
     def _sum(self, name: str, own: Int, count: int, rows: Bool | slice = slice(None)) -> Int:
         """Return the sums of a column, of all chosen rows or of some of them."""
@@ -564,14 +536,15 @@ class Sums:
         """Return the rates before they are scaled, of helpers only beside the work they help."""
         beside = self._beside(own)
         if not beside.all():
-            names = {name for rate in OVER_TIME for name in RATES[rate]} | {"least_ys"}
+            over_time = (rate.of for rate in RATES.values() if rate.over_time)
+            names = {name for of in over_time for name in of} | {"least_ys"}
             timed = {name: self._sum(name, own, count, beside) for name in names}
         else:
             timed = dict(sums)
         found = {}
-        for rate, (above, below) in RATES.items():
-            of = timed if rate in OVER_TIME else sums
-            found[rate] = _ratio(of[above], of[below])
+        for name, rate in RATES.items():
+            above, below = ((timed if rate.over_time else sums)[each] for each in rate.of)
+            found[name] = _ratio(above, below)
         rest = _ratio(timed["least_ys"], timed["least_ns"])
         found["roofline_pct"] = (found["roofline_pct"] + rest / FINEST) / FINE
         return found
@@ -626,15 +599,36 @@ class Sums:
         return found, most
 
     def _means(self, own: Int, count: int, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return means weighted with the time, of the rows that know."""
+        """Return those of `MEANS`, of the rows that know."""
         found = {}
         for name in names:
-            whole, rest, time = (
-                self._sum(f"{name}_{part}", own, count) for part in ("whole", "rest", "ns")
-            )
-            mean = _ratio(whole, time) + _ratio(rest, time) / FINEST
-            found[name] = pa.array(mean, mask=np.isnan(mean))
+            if name in LEAST_OR_LARGEST:
+                value = extreme(name, self.columns[name][self.chosen], own, count)
+            else:
+                whole, rest, time = (
+                    self._sum(f"{name}_{part}", own, count) for part in ("whole", "rest", "ns")
+                )
+                value = _ratio(whole, time) + _ratio(rest, time) / FINEST
+            found[name] = pa.array(value, mask=np.isnan(value))
         return found
+
+
+def _made_of(column: ProfileColumn, sums: Mapping[str, Any]) -> pa.Array:
+    """Return a column of groups, of their sums, op calls, rates and extremes."""
+    value: Any = sums.get(column.name)
+    of, nothing = ([sums[each] for each in names] for names in (column.of, column.known_by))
+    unknown = (sums["kernel_count"] > 0) & np.any([each == 0 for each in nothing], axis=0)
+    if column.how == "rate":
+        return pa.array(value * column.scale, mask=np.isnan(value) | unknown)
+    if column.how == "ratio":
+        return _over(of[0], of[1], column.scale)
+    if column.how == "share":
+        return _over(of[0], np.full(len(of[0]), of[0].sum()), column.scale)
+    if column.how in ("least", "largest"):
+        return pa.array(value, mask=sums["count"] == 0)
+    if column.nullable:
+        return whole_numbers(value, (sums[f"{column.name}_count"] > 0) & ~unknown)
+    return pa.array(value)
 
 
 def _ratio(above: Int, below: Int) -> Floats:

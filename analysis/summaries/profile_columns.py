@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -65,28 +66,80 @@ def with_devices(axes: Sequence[str], device_count: int) -> tuple[str, ...]:
 UNSTORED: Final = ("span", "tensor_core", "stack", "grid", "block", "registers", "shared_bytes")
 """The axes that table `sums` leaves out, and which no note proposes."""
 
+
+@dataclass(frozen=True)
+class ProfileColumn(Column):
+    """A column of sums along axes, with all that tables, files and the page say of it.
+
+    Attributes:
+        how: how it is made of sums: that of its name, how many op calls there are, the share of one
+            in its whole, or the quotient of two; a rate is one of what is known alone; or the
+            least or largest value of rows, or the mean, weighted with their time.
+        of: the sums that it is made of; of a column by request that of the rows, if not its name.
+        scale: what it is multiplied with.
+        over_time: whether a helper kernel counts only beside its work.
+        known_by: null where these counts of kernels are 0: what is known of copies beside them says
+            nothing of the kernels.
+        header: above it in a table; by default its name, the unit in place of the last word.
+        adds_up: whether a line can stand for the rows that a table does not show.
+        counted: whether it is of FLOPs or bytes, of which a part may be known alone.
+        dropped: which one a narrow table leaves out, that of the least number first; None: none.
+    """
+
+    how: Literal["sum", "calls", "share", "ratio", "rate", "least", "largest", "mean"] = "sum"
+    of: tuple[str, ...] = ()
+    scale: float = 1
+    over_time: bool = False
+    known_by: tuple[str, ...] = ()
+    header: str = ""
+    adds_up: bool = False
+    counted: bool = False
+    dropped: int | None = None
+
+
+def _made(column: Column, how: Any = "sum", *of: str, **said: Any) -> ProfileColumn:
+    return ProfileColumn(**vars(column), how=how, of=of, **said)
+
+
+_KNOWN: Final = ("known_kernel_count",)
+_SIZED: Final = ("sized_kernel_count",)
+# FLOP/ns is GFLOP/s, byte/ns is GB/s. Of the roof `least_ys` is a part of `least_fs`.
 SUMMARY_COLUMNS: Final = (
-    whole("count", "Kernels and copies; without a GPU: op calls.", nullable=False),
-    whole("op_calls", "Op calls that they belong to, each once.", nullable=False),
-    whole("time_ns", "Sum of `dur_ns`.", "ns", nullable=False),
-    real("share_pct", "Share of the time of the selection.", "%"),
-    real("mean_ns", "Time over count.", "ns"),
-    whole("min_ns", "Shortest `dur_ns`.", "ns"),
-    whole("max_ns", "Longest `dur_ns`.", "ns"),
-    whole("flops", "Sum of the known FLOPs; null where none is known.", "FLOP"),
-    whole("bytes", "Sum of the known bytes; null where none is known.", "B"),
-    real("tflops", "FLOPs over the time of rows that know them.", "TFLOP/s"),
-    real("gbps", "Bytes over the time of rows that know them.", "GB/s"),
-    real("intensity", "FLOPs per byte, of rows that know both.", "FLOP/B"),
-    real("roofline_pct", "Least possible time over time, where known.", "%"),
-    real(
-        "tensor_core_pct",
-        "Time of kernels on Tensor Cores over the time of those with a verdict, yes or no.",
-        "%",
-    ),
-    real("costed_pct", "Share of the time whose counts are known.", "%"),
-)
+    _made(whole("count", "Kernels and copies; without a GPU: op calls.", nullable=False),
+          adds_up=True, dropped=18),
+    _made(whole("op_calls", "Op calls that they belong to, each once.", nullable=False),
+          "calls", dropped=11),
+    _made(whole("time_ns", "Sum of `dur_ns`.", "ns", nullable=False), adds_up=True),
+    _made(real("share_pct", "Share of the time of the selection.", "%"),
+          "share", "time_ns", scale=100, adds_up=True),
+    _made(real("mean_ns", "Time over count.", "ns"), "ratio", "time_ns", "count", dropped=13),
+    _made(whole("min_ns", "Shortest `dur_ns`.", "ns"), "least", dropped=2),
+    _made(whole("max_ns", "Longest `dur_ns`.", "ns"), "largest", dropped=3),
+    _made(whole("flops", "Sum of the known FLOPs; null where none is known.", "FLOP"),
+          known_by=_KNOWN, adds_up=True, counted=True, dropped=4),
+    _made(whole("bytes", "Sum of the known bytes; null where none is known.", "B"),
+          adds_up=True, counted=True, dropped=5),
+    _made(real("tflops", "FLOPs over the time of rows that know them.", "TFLOP/s"),
+          "rate", "flops", "flops_ns", scale=1e-3, over_time=True, known_by=_KNOWN,
+          header="TFLOP/s", counted=True, dropped=15),
+    _made(real("gbps", "Bytes over the time of rows that know them.", "GB/s"),
+          "rate", "bytes", "bytes_ns", over_time=True, known_by=_SIZED, header="GB/s",
+          counted=True, dropped=8),
+    _made(real("intensity", "FLOPs per byte, of rows that know both.", "FLOP/B"),
+          "rate", "both_flops", "both_bytes", known_by=(*_KNOWN, *_SIZED), header="FLOP/B",
+          counted=True, dropped=1),
+    _made(real("roofline_pct", "Least possible time over time, where known.", "%"),
+          "rate", "least_fs", "least_ns", scale=100, over_time=True, counted=True, dropped=16),
+    _made(real("tensor_core_pct", "Time of kernels on Tensor Cores over the time of those with a "
+               "verdict, yes or no.", "%"),
+          "rate", "tensor_core_ns", "tensor_core_known_ns", scale=100, header="TC %", dropped=10),
+    _made(real("costed_pct", "Share of the time whose counts are known.", "%"),
+          "rate", "costed_ns", "time_ns", scale=100, dropped=9),
+)  # fmt: skip
 """Columns of `summarize` after the key columns."""
+
+RATES: Final = {column.name: column for column in SUMMARY_COLUMNS if column.how == "rate"}
+"""The quotients of two sums of a column's own."""
 
 MORE_COLUMNS: Final = (
     whole(
@@ -122,81 +175,65 @@ OF_OWNERS: Final = (
 """Columns of sums along axis `op`, `layer` or `source` alone, where kernels have several."""
 
 
-SHARE: Final = whole(
-    "share_ns",
-    "That of `alone_ns`, and of each kernel of several a part by the bytes of what it does for "
-    "this one: a convention, as no rule says what a line costs in a fused kernel. It adds up.",
-    "ns",
+SHARE: Final = _made(
+    whole(
+        "share_ns",
+        "That of `alone_ns`, and of each kernel of several a part by the bytes of what it does for "
+        "this one: a convention, as no rule says what a line costs in a fused kernel. It adds up.",
+        "ns",
+    ),
+    adds_up=True,
 )
 """Column beside `OF_OWNERS`, made on request."""
 
 MEANS: Final = (
-    real("blocks_per_sm", "Mean of the kernels, weighted with their time."),
-    real("occupancy_pct", "Mean of the kernels, weighted with their time.", "%"),
-    real("registers", "Mean per thread, weighted with the kernels' time."),
-    real("shared_bytes", "Mean per block, weighted with the kernels' time.", "B"),
-)
-"""Columns of `summarize` by request: means over the kernels of which it is known."""
+    _made(real("blocks_per_sm", "Mean of the kernels, weighted with their time."), "mean"),
+    _made(real("occupancy_pct", "Mean of the kernels, weighted with their time.", "%"), "mean"),
+    _made(real("registers", "Mean per thread, weighted with the kernels' time."), "mean"),
+    _made(real("shared_bytes", "Mean per block, weighted with the kernels' time.", "B"), "mean"),
+    _made(real("max_gbps", "Largest `gbps` of the kernels.", "GB/s"),
+          "largest", "gbps", header="max GB/s"),
+)  # fmt: skip
+"""Columns of `summarize` by request: means over the kernels of which it is known, and the largest
+of them."""
+
+LEAST_OR_LARGEST: Final = {
+    each.name: each.how for each in (*SUMMARY_COLUMNS, *MEANS) if each.how in ("least", "largest")
+}
+"""The columns that are no sums, and which of the two each is."""
 
 OF_CALLS: Final = (
-    whole("calls", "Op calls, with and without work of a device."),
-    whole(
-        "host_self_ns",
-        "Time of the calls less that of the ops directly inside and of launches.",
-        "ns",
-    ),
+    _made(whole("calls", "Op calls, with and without work of a device."), adds_up=True),
+    _made(whole("host_self_ns", "Time of the calls less that of the ops directly inside and of "
+                "launches.", "ns"), adds_up=True),
     whole("host_total_ns", "Time of the calls on the host.", "ns"),
-    whole(
-        "device_total_ns",
-        "Time of the kernels and copies of the calls and of the ops inside of them.",
-        "ns",
-    ),
-    real(
-        "tensor_core_total_pct",
-        "As `tensor_core_pct`, of the calls and of the ops inside of them.",
-        "%",
-    ),
-    Column(
-        "tensor_core_eligible",
-        pa.bool_(),
-        "Whether any call, or an op inside of it, is of a kind that Tensor Cores do in half "
-        "precision, or ran a kernel on them.",
-    ),
-)
+    whole("device_total_ns", "Time of the kernels and copies of the calls and of the ops inside of "
+          "them.", "ns"),
+    real("tensor_core_total_pct", "As `tensor_core_pct`, of the calls and of the ops inside of "
+         "them.", "%"),
+    Column("tensor_core_eligible", pa.bool_(), "Whether any call, or an op inside of it, is of a "
+           "kind that Tensor Cores do in half precision, or ran a kernel on them."),
+)  # fmt: skip
 """Columns of op calls, made on request: of all calls of a key, also those that launched nothing,
 which so have rows of their own."""
 
 OF_MODULES: Final = (
-    whole("occurrences", "Calls of the module in forward."),
-    whole("operators", "Ops directly inside of these calls."),
-    whole(
-        "host_self_ns",
-        "Time of the module's calls less that of the ops and modules directly inside.",
-        "ns",
-    ),
+    _made(whole("occurrences", "Calls of the module in forward."), adds_up=True),
+    _made(whole("operators", "Ops directly inside of these calls."), adds_up=True),
+    _made(whole("host_self_ns", "Time of the module's calls less that of the ops and modules "
+                "directly inside.", "ns"), adds_up=True),
     whole("host_total_ns", "Time of the module's calls on the host.", "ns"),
-    whole(
-        "device_self_ns",
-        "Time of the kernels and copies of the ops directly inside of the calls.",
-        "ns",
-    ),
-    whole(
-        "device_total_ns", "Time of the kernels and copies of all ops inside of the calls.", "ns"
-    ),
-)
+    _made(whole("device_self_ns", "Time of the kernels and copies of the ops directly inside of "
+                "the calls.", "ns"), adds_up=True),
+    whole("device_total_ns", "Time of the kernels and copies of all ops inside of the calls.",
+          "ns"),
+)  # fmt: skip
 """Columns of modules along axis `layer` alone, made on request."""
 
 KERNEL_NAME: Final = "kernel_name"
 """Another name of axis `name`, whose column is `kernel`."""
 
 COPY_CATEGORIES: Final = ("memcpy", "memset")
-
-# FLOP/ns is GFLOP/s, byte/ns is GB/s.
-RATE_SCALES: Final = {
-    "tflops": 1e-3, "gbps": 1, "intensity": 1, "roofline_pct": 100, "tensor_core_pct": 100,
-    "costed_pct": 100,
-}  # fmt: skip
-"""The rates, and what the quotient of their two sums is multiplied with."""
 
 PATHS: Final = {"layer": ".", "range": SEPARATOR}
 """The columns that hold paths, and what stands between their names."""

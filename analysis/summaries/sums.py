@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 from pyprof2.analysis.axes import COARSE
 from pyprof2.analysis.chunked import chunks_of
 from pyprof2.analysis.hardware.roofs import floats, op_numbers
-from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen
+from pyprof2.analysis.summaries.profile import Key, Sums, added, chosen, extreme
 from pyprof2.analysis.summaries.profile_columns import (
     COPY_CATEGORIES,
     COSTED,
     FINE,
     FINEST,
     LARGEST_SUM,
+    MEANS,
     columns_of,
     in_fine_parts,
 )
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
+    from pyprof2.analysis.summaries.profile_columns import ProfileColumn
     from pyprof2.tables import Table
 
     class Read(Protocol):
@@ -71,7 +73,6 @@ _NEEDED: Final = (
     "roofline_pct", "tensor_core", "tensor_core_eligible",
 )  # fmt: skip
 _OF_ACTIVITIES: Final = (*_OF_OPS, "op_time_ns")
-_FAR: Final = np.iinfo(np.int64).max
 _APART: Final = 4
 """Parts hold at most so many times the combinations that there are, before they are added up."""
 _OTHER: Final = -(1 << 62)
@@ -153,7 +154,8 @@ def _several_sums(
     columns = [[name for name in dict.fromkeys(keys) if name != "rank"] for keys in lists]
     codes = _Codes(dict.fromkeys(name for names in columns for name in names))
     keyed = {*codes.known, *columns_of(selection)}
-    wanted = {*keyed, *_NEEDED, *means}
+    asked = [column for column in MEANS if column.name in means]
+    wanted = {*keyed, *_NEEDED, *(name for column in asked for name in column.of or [column.name])}
     ops = None
     found = [_Rows(names, codes, most) for names in columns]
     if op_count is None:
@@ -173,7 +175,7 @@ def _several_sums(
             each.close_work(len(ops.time))
     for part in read(sorted(wanted)):
         rows = chosen(part, **selection)
-        more = _part(rows, ops, codes, means)
+        more = _part(rows, ops, codes, asked)
         for each in found:
             each.add(more)
         if all(each.is_too_long for each in found):
@@ -305,6 +307,7 @@ class _Addends(NamedTuple):
     Attributes:
         codes: of each row, the code of its value by column.
         values: what each row adds, by the name of the sum.
+        extremes: that of which the least or the greatest is looked for, by the name of that.
         op: where `_OpTimes` has the facts of the op of each row; None: rows are ops themselves.
         helps: the helper kernels.
         call: the op call of each row, by number; -1: none.
@@ -312,22 +315,29 @@ class _Addends(NamedTuple):
 
     codes: Mapping[str, Int]
     values: Mapping[str, Int]
+    extremes: Mapping[str, Any]
     op: Int | None
     helps: Bool
     call: Int
 
 
-def _part(rows: pa.Table, ops: _OpTimes | None, codes: _Codes, means: Sequence[str]) -> _Addends:
+def _part(
+    rows: pa.Table, ops: _OpTimes | None, codes: _Codes, asked: Sequence[ProfileColumn]
+) -> _Addends:
     """Return what rows add to sums."""
     values = _values(rows, ops)
-    for name in means:
-        values |= _weighted(rows, name, values["time_ns"])
+    extremes: dict[str, Any] = dict.fromkeys(EXTREMES, values["time_ns"])
+    for column in asked:
+        if column.how == "mean":
+            values |= _weighted(rows, column.name, values["time_ns"])
+        else:
+            extremes[column.name] = floats(rows, column.of[0])
     call = int_column(rows, "op_id", -1)
     if ops is None:
-        return _Addends(codes.of(rows), values, None, np.zeros(rows.num_rows, bool), call)
+        return _Addends(codes.of(rows), values, extremes, None, np.zeros(rows.num_rows, bool), call)
     anew = int_column(rows, "call_id", -1)
     call = np.where(anew >= 0, ops.op_count + anew, call)
-    return _Addends(codes.of(rows), values, ops.places(rows), are_helpers(rows), call)
+    return _Addends(codes.of(rows), values, extremes, ops.places(rows), are_helpers(rows), call)
 
 
 class _Rows:
@@ -349,7 +359,7 @@ class _Rows:
         self._sets = Sets(np.zeros(1, np.int64), np.zeros(0, np.int64))
         self._set_of_op = np.empty(0, np.int32)
         self._sums: dict[str, list[Int]] = {}
-        self._extremes = [np.empty((2, 0), np.int64)]
+        self._extremes: dict[str, list[Any]] = {}
         self._calls = [np.empty(0, np.int64)]
 
     def add_work(self, codes: Mapping[str, Int], owner: Int) -> None:
@@ -382,8 +392,8 @@ class _Rows:
         number, count = self._numbers.add([*(part.codes[name] for name in self._columns), helps])
         for name, values in part.values.items():
             self._sums.setdefault(name, []).append(added(values, number, count))
-        time = part.values["time_ns"]
-        self._extremes.append(_extremes(time, time, number, count))
+        for name, own in part.extremes.items():
+            self._extremes.setdefault(name, []).append(extreme(name, own, number, count))
         called = part.call >= 0
         self._calls.append(_pairs(part.call[called], before + number[called]))
         if self._numbers.is_due:
@@ -396,8 +406,8 @@ class _Rows:
         count = self._numbers.count
         for parts in self._sums.values():
             parts[:] = [added(np.concatenate(parts), number, count)]
-        least, greatest = np.concatenate(self._extremes, axis=1)
-        self._extremes = [_extremes(least, greatest, number, count)]
+        for name, extremes in self._extremes.items():
+            extremes[:] = [extreme(name, np.concatenate(extremes), number, count)]
         self._calls = [_renumbered(self._calls, number)]
 
     def sums(self, rank: int) -> Sums:
@@ -411,7 +421,7 @@ class _Rows:
             name: self._codes.key(name, codes[:, at]) for at, name in enumerate(self._columns)
         } | {"rank": Key(np.zeros(count, np.int64), [rank], is_text=False)}
         columns = {name: parts[0] for name, parts in self._sums.items()}
-        columns |= dict(zip(EXTREMES, self._extremes[0], strict=True))
+        columns |= {name: parts[0] for name, parts in self._extremes.items()}
         # The sets of rows that helpers belong to, the first of which is empty.
         work = np.pad(self._work.keys, ((0, 0), (0, 1)))
         _, group = combinations([*np.concatenate((codes, work)).T])
@@ -428,14 +438,6 @@ class _Rows:
             helped,
             np.arange(count),
         )
-
-
-def _extremes(least: Int, greatest: Int, number: Int, count: int) -> Int:
-    """Return the least and the greatest time of each number."""
-    found = np.stack((np.full(count, _FAR), np.zeros(count, np.int64)))
-    np.minimum.at(found[0], number, least)
-    np.maximum.at(found[1], number, greatest)
-    return found
 
 
 def _values(rows: pa.Table, ops: _OpTimes | None) -> dict[str, Int]:

@@ -66,10 +66,8 @@ def _add_shape(command: argparse.ArgumentParser) -> None:
         type=arguments.names,
         metavar="COLS",
         help="these columns, in this order, by their names or headers; some are made only when "
-        "asked for: blocks_per_sm, occupancy_pct, registers, shared_bytes; of op calls "
-        "(--by op, signature, stack, …) calls, host_self_ns, host_total_ns, device_total_ns, "
-        "tensor_core_total_pct, tensor_core_eligible; of modules (--by layer) occurrences, "
-        "operators, device_self_ns",
+        "asked for, of kernels, of op calls (--by op, signature, stack, …) and of modules (--by "
+        "layer): the documentation of the tables lists them under Sums along an axis",
     )
     group.add_argument(
         "--sort",

@@ -14,6 +14,7 @@ import sys
 import textwrap
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from pyprof2 import units
@@ -38,15 +39,7 @@ _FILLER: Final = "\ue000"
 _INDENT: Final = "\ue001"
 _MARKDOWN: Final = re.compile(r"[\\`*_\[\]<>|~&$]")
 
-_HEADERS: Final = {
-    "kernel_id": "id",
-    "tflops": "TFLOP/s",
-    "gbps": "GB/s",
-    "intensity": "FLOP/B",
-    "tensor_core": "TC",
-    "tensor_core_pct": "TC %",
-    "sil": "sil ns",
-}
+_HEADERS: Final = {"kernel_id": "id", "tensor_core": "TC", "sil": "sil ns"}
 # A path or an op is known by its end, arguments by their start, any other name by both.
 _CUT_AT_START: Final = frozenset(
     {"op", "layer", "module", "source", "library_source", "stack", "trace"}
@@ -135,10 +128,18 @@ def bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m"
 
 
+@cache
+def _headers_said() -> dict[str, str]:
+    """Return the headers that do not follow from a column's name."""
+    from pyprof2.analysis.summaries.profile_columns import MEANS, SUMMARY_COLUMNS
+
+    return _HEADERS | {c.name: c.header for c in (*SUMMARY_COLUMNS, *MEANS) if c.header}
+
+
 def headers(name: str) -> set[str]:
     """Return the headers that a column may have: its unit depends on its values."""
     base, _, suffix = name.rpartition("_")
-    found = {_HEADERS.get(name, name)}
+    found = {_headers_said().get(name, name)}
     if name.startswith("flops"):
         found |= {name.replace("flops", unit.label) for unit in units.FLOPS}
     elif "bytes" in name:
@@ -276,7 +277,9 @@ def _format_column(
         clean(item) if isinstance(item, str) else NULL if _is_word(item) else form(item)
         for item in items
     ]
-    return Cells(name, _widen(_HEADERS.get(name, label)), [_widen(cell) for cell in cells], is_text)
+    return Cells(
+        name, _widen(_headers_said().get(name, label)), [_widen(cell) for cell in cells], is_text
+    )
 
 
 def _label(columns: list[Cells], words: Sequence[str]) -> list[Cells]:

@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyprof2.analysis.axes import in_shared_text
 from pyprof2.analysis.hardware.roofline import FLAG_COMPUTE, FLAG_SAVING
+from pyprof2.analysis.summaries.profile_columns import (
+    OF_CALLS,
+    OF_MODULES,
+    SHARE,
+    SUMMARY_COLUMNS,
+    ProfileColumn,
+)
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.cells import Listing, length, listed, taken
@@ -26,50 +33,26 @@ if TYPE_CHECKING:
 
 _TABLE_ROWS: Final = 50
 _OVERVIEW_ROWS: Final = 20
-# Columns that a narrow terminal does without, the first one first.
-_DROPPABLE: Final = (
-    "intensity",
-    "min_ns",
-    "max_ns",
-    "flops",
-    "bytes",
-    "step",
-    "signature",
-    "gbps",
-    "costed_pct",
-    "tensor_core_pct",
-    "op_calls",
-    "kernel_id",
-    "mean_ns",
-    "tensor_core",
-    "tflops",
-    "roofline_pct",
-    "layer",
-    "count",
+_OF_KERNELS: Final = {
+    "step": 6, "signature": 7, "kernel_id": 12, "tensor_core": 14, "layer": 17,
+}  # fmt: skip
+_DROPPABLE: Final = sorted(
+    places := _OF_KERNELS | {c.name: c.dropped for c in SUMMARY_COLUMNS if c.dropped is not None},
+    key=places.__getitem__,
 )
+"""The columns that a narrow terminal does without, the first one first: of rows for each kernel,
+and of sums."""
 # Which columns hold a line of code; the last one is PyProf's.
 _LINES: Final = ("source", "library_source")
-# Columns that add up over rows, so that a line can stand for those not shown.
-ADDITIVE: Final = (
-    "count",
-    "time_ns",
-    "share_pct",
-    "flops",
-    "bytes",
-    "dur_us",
-    "dur_ns",
-    "sil",
-    "share_ns",
-    "calls",
-    "host_self_ns",
-    "occurrences",
-    "operators",
-    "device_self_ns",
-)
-
+ADDITIVE: Final = {"dur_us", "dur_ns", "sil"} | {
+    column.name
+    for column in (*SUMMARY_COLUMNS, SHARE, *OF_CALLS, *OF_MODULES)
+    if isinstance(column, ProfileColumn) and column.adds_up
+}
+"""Columns that add up over rows, so that a line can stand for those not shown."""
 
 _HALF_PCT: Final = 50
-_COUNTS: Final = ("flops", "bytes", "tflops", "gbps", "intensity", "roofline_pct")
+_COUNTS: Final = [column.name for column in SUMMARY_COLUMNS if column.counted]
 _PARTLY: Final = "of the costed part alone: less than half of the row's time"
 _FLAGS_OF_FLOPS: Final = (FLAG_SAVING, FLAG_COMPUTE)
 

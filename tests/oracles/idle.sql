@@ -6,7 +6,14 @@ WITH ends AS (
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS before_ns
     FROM activities WHERE device IS NOT NULL
+), devices AS (
+    SELECT rank, device, min(start_ns) AS first_ns, max(end_ns) AS last_ns,
+        coalesce(sum(start_ns - before_ns) FILTER (start_ns > before_ns), 0) AS span_idle_ns
+    FROM ends GROUP BY ALL
+), recorded AS (
+    SELECT rank, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM trace GROUP BY ALL
 )
-SELECT rank, device, max(end_ns) - min(start_ns) AS span_ns,
-    coalesce(sum(start_ns - before_ns) FILTER (start_ns > before_ns), 0) AS span_idle_ns
-FROM ends GROUP BY ALL ORDER BY ALL
+SELECT rank, device, last_ns - first_ns AS span_ns, span_idle_ns,
+    greatest(last_ns, end_ns) - least(first_ns, start_ns) AS window_ns,
+    span_ns - span_idle_ns AS busy_ns, window_ns - busy_ns AS idle_ns
+FROM devices JOIN recorded USING (rank) ORDER BY ALL

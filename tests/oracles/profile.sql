@@ -13,6 +13,7 @@ SELECT {axis} AS key,
     sum(bytes) AS bytes,
     100 * coalesce(sum(dur_ns) FILTER (tensor_core = 'yes'), 0)
         / sum(dur_ns) FILTER (tensor_core IN ('yes', 'no')) AS tensor_core_pct,
-    100 * coalesce(sum(dur_ns) FILTER (is_costed), 0) / sum(dur_ns) AS costed_pct
+    100 * coalesce(sum(dur_ns) FILTER (is_costed), 0) / sum(dur_ns) AS costed_pct,
+    max(gbps) AS max_gbps
 FROM work
 GROUP BY ALL

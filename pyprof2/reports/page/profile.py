@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.analysis.axes import COARSE, in_shared_text, in_words
 from pyprof2.analysis.hardware.kernel_names import short_name
 from pyprof2.analysis.summaries.cube import OTHER_STEPS
-from pyprof2.analysis.summaries.profile import KNOWN_BY
-from pyprof2.analysis.summaries.profile_columns import RATE_SCALES, SUMMARY_COLUMNS
+from pyprof2.analysis.summaries.profile_columns import SUMMARY_COLUMNS
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.values import column, numbers, table
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyprof2.analysis.summaries.cube import Cube
+    from pyprof2.analysis.summaries.profile_columns import ProfileColumn
     from pyprof2.analysis.summaries.sets import Sets
     from pyprof2.api.run import Run
 
@@ -58,29 +58,25 @@ def columns_of() -> list[dict[str, Any]]:
             "name": each.name,
             "unit": each.unit,
             "help": each.meaning,
-            "of": _formula(each.name)
-            | (
-                {"known": list(KNOWN_BY[each.name]), "among": "kernel_count"}
-                if each.name in KNOWN_BY
-                else {}
-            ),
+            "of": _formula(each)
+            | ({"known": list(each.known_by), "among": "kernel_count"} if each.known_by else {}),
         }
         for each in SUMMARY_COLUMNS
     ]
 
 
-def _formula(name: str) -> dict[str, Any]:
+def _formula(column: ProfileColumn) -> dict[str, Any]:
     """Return how a column is made of the cube's sums; see `docs/report-data.rst`."""
-    if name in RATE_SCALES:
-        return {"ratio": [f"{name}_above", f"{name}_below"], "scale": RATE_SCALES[name]}
-    special: dict[str, dict[str, Any]] = {
-        "op_calls": {"calls": True},
-        "share_pct": {"share": "time_ns", "scale": 100},
-        "mean_ns": {"ratio": ["time_ns", "count"], "scale": 1},
-        "min_ns": {"min": "min_ns"},
-        "max_ns": {"max": "max_ns"},
+    name, scale = column.name, column.scale
+    formulas: dict[str, dict[str, Any]] = {
+        "calls": {"calls": True},
+        "share": {"share": "".join(column.of), "scale": scale},
+        "ratio": {"ratio": list(column.of), "scale": scale},
+        "rate": {"ratio": [f"{name}_above", f"{name}_below"], "scale": scale},
+        "least": {"min": name},
+        "largest": {"max": name},
     }
-    return special.get(name, {"sum": name})
+    return formulas.get(column.how, {"sum": name})
 
 
 def notes_of(found: Cube) -> Iterator[str]:

@@ -14,7 +14,8 @@ from pyprof2.analysis.axes import NONE
 from pyprof2.analysis.summaries.profile import select
 from pyprof2.analysis.summaries.profile_columns import AXES, MORE_COLUMNS, SUMMARY_COLUMNS
 from pyprof2.errors import TableError, UsageError
-from tests.builders import profile_rows, summarized, total_of
+from pyprof2.reports.cells import headers
+from tests.builders import profile_rows, summarized, sums_of, total_of
 from tests.counted_calls import calls_of
 
 SUMS = ["count", "time_ns", "flops", "bytes"]
@@ -37,6 +38,25 @@ def test_a_rate_is_sum_over_sum_and_no_mean_of_rates() -> None:
     assert mm["tflops"] == 2.0  # 8 MFLOP in 4 us; the mean of 6 and 0.67 is 3.3
     assert mm["gbps"] == 1.0  # 4000 B in 4000 ns
     assert mm["intensity"] == 2000.0
+
+
+def test_the_largest_rate_is_that_of_a_kernel_that_is_known() -> None:
+    rows = profile_rows(
+        {"op": "mm", "gbps": 3.0, "dur_ns": 40}, {"op": "mm", "gbps": 7.5}, {"op": "mm"},
+        {"op": "mm", "gbps": 7.25, "rank": 1}, {"op": "relu", "gbps": 0.0, "dur_ns": 3},
+        {"op": "add", "dur_ns": 2},
+    )  # fmt: skip
+    sums = sums_of(rows, "op", means=("max_gbps",))
+
+    found = sums.summarize(["op"], means=("max_gbps",))
+
+    assert found.select(["op", "max_gbps"]).to_pydict() == {
+        "op": ["mm", "relu", "add"], "max_gbps": [7.5, 0.0, None],
+    }  # fmt: skip
+    assert sums.select(rank=1).summarize(["op"], means=("max_gbps",))["max_gbps"].to_pylist() == [
+        7.25
+    ]
+    assert headers("max_gbps") == {"max GB/s"}
 
 
 def test_time_whose_work_is_unknown_does_not_dilute_a_rate() -> None:
