@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from pyprof2.markers import Marker
-from pyprof2.own_files import make_own_folder
+from pyprof2.own_files import make_own_folder, open_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +139,8 @@ def _kept_at(threads: int) -> Path:
 def _read(path: Path) -> tuple[dict[str, Any] | None, float]:
     """Return what is kept, None if nothing of use is, and its age in seconds."""
     try:
-        found = json.loads(path.read_text())
+        with open_own(path) as file:
+            found = json.loads(file.read())
         Marker("cpu", **found)
         return found, abs(time.time() - path.stat().st_mtime)
     except (OSError, ValueError, TypeError):
