@@ -452,9 +452,16 @@ def _fault_of_columns(found: pa.Schema, wanted: pa.Schema) -> str | None:
 
 
 def _row_count(file: Path, name: str) -> int:
-    """Return how many rows another table has of the rank of `file`; a missing one is no bound."""
+    """Return how many rows another table has of the rank of `file`; a missing one is no bound.
+
+    Raises:
+        StoreError: that table is damaged.
+    """
     other = file.parent.parent / name / file.name
-    return pq.read_metadata(other).num_rows if other.is_file() else sys.maxsize
+    try:
+        return pq.read_metadata(other).num_rows if other.is_file() else sys.maxsize
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(other.parent, error) from error
 
 
 def _refuse_expansion(file: Path, metadata: pq.FileMetaData, *, in_parts: bool = False) -> None:

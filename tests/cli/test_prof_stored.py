@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from pyprof2.api.run import load, parse
 from tests.conftest import once
 from tests.kineto_events import annotation, copy, frame, launch, launched, op, step, trace
+from tests.synthetic_trace import synthetic_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,3 +165,18 @@ def test_sums_that_name_rows_which_do_not_exist_are_refused(invoke: Invoke, stor
 
     assert found.code == 1
     assert "names rows that do not exist; make it anew with 'pyprof2 parse --force'" in found.err
+
+
+def test_a_damaged_table_that_keys_lead_to_is_named(
+    tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "net.pyprof2"
+    path.write_text(json.dumps(synthetic_trace()))
+    assert invoke("parse", path, "-o", store).code == 0
+    (store / "launches" / "rank-0.parquet").write_bytes(b"PAR1 cut off PAR1")
+
+    said = invoke("explain", store, "kernel:0")
+
+    assert said.code == 1
+    assert said.err.startswith(f"pyprof2: {store / 'launches'}: damaged (")
+    assert said.err.count("\n") == 1
