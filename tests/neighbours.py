@@ -67,10 +67,11 @@ def words_for(name: str) -> list[str]:
 
 
 def start(user: int, *words: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a program as a user, in the shared folder."""
+    """Start a program as a user, in the shared folder; an empty variable is not set."""
+    given = os.environ | {"HOME": str(HOME), "LC_ALL": "C"} | environment
     return subprocess.Popen(
         words, user=user, group=user, extra_groups=[], cwd=SHARED, text=True,
-        env=os.environ | {"HOME": str(HOME), "LC_ALL": "C"} | environment,
+        env={name: value for name, value in given.items() if value},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -79,7 +80,7 @@ def run(user: int, *words: str, **environment: str) -> dict[str, Any]:
     """Run a program as a user, and return its exit code and what it printed."""
     child = start(user, *words, **environment)
     try:
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=120)
     except subprocess.TimeoutExpired:
         child.kill()
         return {"code": None, "out": "", "err": "it hangs"}
@@ -199,9 +200,52 @@ def store() -> dict[str, Any]:
     }
 
 
+def beside() -> dict[str, Any]:
+    """The neighbour plants logs and captures beside a recording of the victim's."""
+    plain = pyprof2("prof", "-q", _trace(), "--format", "csv")
+    plant(
+        f"os.chdir('{SHARED}'); os.mkdir('private', 0o700); os.mkdir('x'); "
+        "os.mkfifo('dedicated_log_torch_trace_rank_0_x.log', 0o666); "
+        "os.mkfifo('x/dedicated_log_torch_trace_rank_0_x.log', 0o666); "
+        "os.mkdir('capture_traces'); os.mkfifo('capture_traces/a.json', 0o666)"
+    )
+    trace = SHARED / "trace.json"
+    trace.write_bytes((HOME / "trace.json").read_bytes())
+    os.chown(trace, VICTIM, VICTIM)
+    return {"plain": plain, "shared": pyprof2("prof", "-q", str(trace), "--format", "csv")}
+
+
+def home() -> dict[str, Any]:
+    """The victim has no home: no variable, and no entry in the machine's list of users."""
+    script = HOME / "train.py"
+    script.write_text(
+        "import sys, torch\nx = torch.ones(4, 4, requires_grad=True)\n(x @ x).sum().backward()\n"
+        "print(x.grad.sum().item())\nsys.exit(3)\n"
+    )
+    words = ["capture", "--kineto", "-o", f"{SHARED}/net", str(script)]
+    nowhere = {"HOME": "", "XDG_CACHE_HOME": "", "PATH": "/usr/bin:/bin"}
+    return {
+        "plain": run(VICTIM, sys.executable, str(script), **nowhere),
+        "captured": pyprof2(*words, **nowhere),
+        "init": run(
+            VICTIM, sys.executable, "-P", "-c",
+            f"import pyprof2; pyprof2.init(); exec(open({str(script)!r}).read())", **nowhere,
+        ),
+    }  # fmt: skip
+
+
 SCENES: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     each.__name__: each
-    for each in (socket_name, socket_folder, socket_link, abandoned_folders, cache, store)
+    for each in (
+        socket_name,
+        socket_folder,
+        socket_link,
+        abandoned_folders,
+        cache,
+        store,
+        beside,
+        home,
+    )  # fmt: skip
 }
 
 if __name__ == "__main__":

@@ -81,3 +81,16 @@ def test_store_of_another_user(seen: dict[str, Any]) -> None:
     assert [seen[name]["code"] for name in ("there", "forced", "new", "linked")] == [1, 1, 0, 1]
     assert seen["precious"] == "mine"
     assert ".new.pyprof2.x.partial" in seen["left"]
+
+
+def test_beside_of_another_user(seen: dict[str, Any]) -> None:
+    assert seen["plain"]["code"] == 0
+    assert seen["shared"] == seen["plain"]
+
+
+def test_home_of_another_user(seen: dict[str, Any]) -> None:
+    """It is the only one that a user without an entry in the list of users could have."""
+    assert (seen["plain"]["code"], seen["plain"]["out"]) == (3, "128.0\n")
+    for name in "captured", "init":
+        assert (seen[name]["code"], seen[name]["out"]) == (3, "128.0\n"), seen[name]["err"]
+    assert "there is no home folder" in seen["captured"]["err"]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from pyprof2.markers import Marker
-from pyprof2.own_files import make_own_folder, open_own
+from pyprof2.own_files import cache_folder, make_own_folder, open_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,8 +132,7 @@ def _kept_at(threads: int) -> Path:
         str(torch.__version__),
     ]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return folder / "pyprof2" / f"cpu-{name}.json"
+    return cache_folder() / f"cpu-{name}.json"
 
 
 def _read(path: Path) -> tuple[dict[str, Any] | None, float]:

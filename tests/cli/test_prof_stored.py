@@ -6,6 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -180,3 +181,22 @@ def test_a_damaged_table_that_keys_lead_to_is_named(
     assert said.code == 1
     assert said.err.startswith(f"pyprof2: {store / 'launches'}: damaged (")
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("column", ["start_ns", "end_ns"])
+def test_a_store_that_does_not_say_when_it_was_recorded_is_read(
+    column: str, tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "net.pyprof2"
+    path.write_text(json.dumps(synthetic_trace()))
+    assert invoke("parse", path, "-o", store).code == 0
+    file = store / "trace" / "rank-0.parquet"
+    table = pq.read_table(file)
+    place = table.column_names.index(column)
+    nulls = pa.nulls(table.num_rows, table.schema.field(column).type)
+    pq.write_table(table.set_column(place, table.schema.field(column), nulls), file)
+
+    said = invoke("advise", store)
+
+    assert "a fault in pyprof2" not in said.out + said.err
+    assert said.code == 0, said.err
