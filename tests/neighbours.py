@@ -245,7 +245,7 @@ SCENES: Final[dict[str, Callable[[], dict[str, Any]]]] = {
         store,
         beside,
         home,
-    )  # fmt: skip
+    )
 }
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pyprof2.lsp.kept import CONSENT, Choices
 from pyprof2.own_files import is_own, make_own_folder, open_own
 from tests.synthetic_trace import synthetic_trace
 
@@ -76,6 +77,26 @@ def test_another_users_file_is_not_opened(tmp_path: Path, as_other: Callable[[Pa
     as_other(tmp_path / "lock")
     with pytest.raises(PermissionError, match="not this user's"):
         open_own(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("which", ["folder", "file", "writable folder"])
+def test_a_consent_that_another_user_could_have_given_is_none(
+    which: str, tmp_path: Path, as_other: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    choices = Choices("/home/me/net")
+    choices.put(CONSENT, "python train.py")
+    assert choices.get(CONSENT) == "python train.py"
+
+    if which == "writable folder":
+        choices.folder.chmod(0o777)
+    else:
+        as_other(choices.folder if which == "folder" else choices.folder / "kept.json")
+
+    assert Choices("/home/me/net").get(CONSENT) is None
+    if which != "file":
+        with pytest.raises(PermissionError, match="not this user's alone"):
+            choices.put(CONSENT, "python train.py")
 
 
 STARTS: Final = """
