@@ -436,6 +436,8 @@ def _read_file(file: Path, rank: int, table: Table, columns: Collection[str] | N
         what = find_fault(table, found, lambda name: _row_count(file, name))
         if found["rank"].unique().to_pylist() not in ([], [rank]):
             what = "rows of other ranks"
+        if table.name == "summary" and found.num_rows != 1:
+            what = "not one row"
         if what is None:
             return table.conform(found, columns)
     msg = f"{file}: {what}; make the store anew with 'pyprof2 parse --force'"

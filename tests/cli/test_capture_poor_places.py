@@ -85,7 +85,17 @@ def test_a_full_disk_ends_no_script(full: str, plain: tuple[int, str], tmp_path:
         pytest.skip("only root makes a small disk")
     disk = tmp_path / "disk"
     disk.mkdir()
-    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", FULL, "sh", disk]
+    words: list[str | Path] = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        FULL,
+        "sh",
+        disk,
+    ]
     if run(tmp_path, *words, "true").returncode:
         pytest.skip("no namespaces here")
     place, cache = (disk, tmp_path) if full == "output" else (tmp_path, disk)

@@ -200,3 +200,31 @@ def test_a_store_that_does_not_say_when_it_was_recorded_is_read(
 
     assert "a fault in pyprof2" not in said.out + said.err
     assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_store_whose_rank_has_no_sums_or_several_is_damaged(
+    count: int, tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "net.pyprof2"
+    path.write_text(json.dumps(synthetic_trace()))
+    assert invoke("parse", path, "-o", store).code == 0
+    file = store / "summary" / "rank-0.parquet"
+    pq.write_table(pa.concat_tables([pq.read_table(file)] * 2).slice(0, count), file)
+
+    said = invoke("prof", store)
+
+    assert said.code == 1
+    assert f"{file}: not one row; make the store anew" in said.err
+
+
+def test_pyprofs_columns_of_no_row_are_a_header(
+    tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(synthetic_trace()))
+    words = "prof", path, "--pyprof", "--format", "csv"
+    header, *rows = invoke(*words).out.splitlines()
+
+    assert len(rows) == 10
+    assert invoke(*words, "--op", "no such op").out.splitlines() == [header]
