@@ -23,9 +23,9 @@ import threading
 
 import numpy as np
 
-from pyprof2.integrations.environment import ON_DEMAND
+from pyprof2.integrations.environment import SOCKET_DIR, on_demand
 from pyprof2.watch.daemon import Daemon
-from pyprof2.watch.datagrams import SOCKET_DIR, Endpoint
+from pyprof2.watch.datagrams import Endpoint
 from tests.watch.jobs_of_tests import socket_folder
 
 _TRAINING = """
@@ -77,7 +77,7 @@ def _seconds(rounds: int, steps: int) -> np.ndarray:
                 answers.start()
                 for end in (daemon.close, answers.join, is_over.set):
                     stack.callback(end)
-            ready = {} if kind == "plain" else ON_DEMAND | {SOCKET_DIR: str(folder)}
+            ready = {} if kind == "plain" else on_demand() | {SOCKET_DIR: str(folder)}
             job = subprocess.Popen(
                 [sys.executable, "-c", _TRAINING], env=os.environ | ready, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -97,7 +97,7 @@ def _ends(frames: _ThreadFrames) -> Rows:
     outer_start, outer_end = lookup(start, caller, _NONE), lookup(end, caller, 1 << 62)
     holds = (caller >= 0) & (outer_start <= start) & (start < outer_end)
     # Returns that were recorded have times of their own.
-    open_ = (end == end.max()) | (holds & (end >= outer_end))
+    open_ = (end == end.max(initial=_NONE)) | (holds & (end >= outer_end))
     while True:
         outer = np.where(holds, lookup(ended, caller, 1 << 62), 1 << 62)
         over = ended > outer + _ROUNDED_NS

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyprof2.columns import combine_keys, order_of
 from pyprof2.errors import TraceError
 from pyprof2.problems import (
+    DEVICE_NUMBER,
     DEVICES_APART,
     WORK_AT_ZERO,
     WORK_OVERRUNS,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 MOST_DEVICES: Final = 1024
 """More than any machine has, shared ones counted by their parts."""
+_NUMBER_MAX: Final = (1 << 31) - 1
+"""Drivers count devices in 32 bits."""
 _HOUR_NS: Final = 3600 * 10**9
 _NONE: Final = -(1 << 63)
 _SHORT_NS: Final = 1_000
@@ -42,7 +46,8 @@ _TELLING: Final = ("correlation_id", "device", "stream", "kernel", "kind", "grap
 def examine_work(recording: Recording, path: Path) -> None:
     """Count GPU work that is odd among the problems of a recording, drop its repeats, cut its ends.
 
-    Odd is what lasts over an hour, and what is at time 0 where all other work is over an hour away.
+    Odd is what lasts over an hour, what is at time 0 where all other work is over an hour away, and
+    what is of a device whose number no machine has: its device is unknown.
     Devices of several machines may have one number: then the labels before it are looked at. A
     repeat is equal to an earlier row in start, duration and `_TELLING`: a stream does one thing
     at a time. So does what runs on while later work of its stream begins and ends have a wrong end:
@@ -52,6 +57,7 @@ def examine_work(recording: Recording, path: Path) -> None:
         TraceError: there are more devices than any machine has; `path` is the file.
     """
     spool = recording.spool
+    _forget_wrong_devices(recording)
     (device,) = _columns(spool, ("device",))
     if (count := len(np.unique(device))) > MOST_DEVICES:
         msg = (
@@ -76,6 +82,17 @@ def examine_work(recording: Recording, path: Path) -> None:
     ):
         if count:
             recording.problems[problem] += count
+
+
+def _forget_wrong_devices(recording: Recording) -> None:
+    """Make numbers null that no device has; those of GPU work are counted."""
+    for table in ("activities", "stalls", "memory", "counters"):
+        device = recording.spool.raw(table, ("device",))["device"].combine_chunks()
+        is_wrong = pc.or_(pc.less(device, 0), pc.greater(device, _NUMBER_MAX))
+        if count := pc.sum(is_wrong).as_py():
+            recording.spool.replace(table, {"device": pc.if_else(is_wrong, None, device)})
+            if table == "activities":
+                recording.problems[DEVICE_NUMBER] += count
 
 
 def _separate_devices(recording: Recording) -> None:

@@ -8,6 +8,7 @@ name lines of a file as it was: of such a graph only lines that are known from e
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -88,7 +89,9 @@ def find_logs(folder: Path) -> list[Path]:
     """
     if folder.is_file():
         return [folder]
-    inside = [each for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
+    others = sorted(folder.iterdir()) if folder.is_dir() else []
+    # In a folder that many share, some are not ours to look into.
+    inside = [each for each in others if each.is_dir() and os.access(each, os.R_OK | os.X_OK)]
     places = [folder, *inside, *(each / "tlparse" for each in inside)]
     logs = sorted(path for each in places for path in each.glob(LOG_NAME))
     if logs:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable
 
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -30,6 +31,11 @@ def is_own(path: Path, *, alone: bool = False) -> bool:
     return found.st_uid == os.geteuid() and not (alone and found.st_mode & _WRITABLE)
 
 
+def is_of_one_owner(path: Path, others: Iterable[Path]) -> bool:
+    """Whether a file or folder is of the user whose one of some others is."""
+    return path.stat().st_uid in {other.stat().st_uid for other in others}
+
+
 def make_own_folder(path: Path) -> None:
     """Make a folder that this user alone writes, if there is none.
 
@@ -41,6 +47,19 @@ def make_own_folder(path: Path) -> None:
         path.chmod(0o700)  # it may have been made with a mask that lets the user's group write
     if not is_own(path, alone=True):
         raise PermissionError(errno.EACCES, "it is not this user's alone", str(path))
+
+
+def cache_folder() -> Path:
+    """Return the folder of what pyprof2 keeps for this user.
+
+    Raises:
+        OSError: the user has no home.
+    """
+    try:
+        own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # HOME is not set, and the user is not in the machine's list
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder") from error
+    return own / "pyprof2"
 
 
 def open_own(path: Path) -> IO[str]:

@@ -183,6 +183,12 @@ WORK_OVERRUNS: Final = _register(
     "left to such work is its upper bound; record again",
     changes_sums=True,
 )
+DEVICE_NUMBER: Final = _register(
+    "device-number",
+    "GPU work whose device has a number that no machine has: of an unknown device",
+    "all such work is summed as that of one device, which is right if it was one; record again",
+    changes_sums=True,
+)
 FOREIGN_WORK: Final = _register(
     "foreign-work",
     "work of a device that pyprof2 does not read: {}",

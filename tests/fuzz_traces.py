@@ -4,8 +4,8 @@ Usage: python -m tests.fuzz_traces [--kind traces|exports|pages|stores|names] [-
                                    [--seed S] [--jobs N] [--keep DIR]
 
 Mutant number S + i is the same in every run with the same traces at hand. For each of them a
-process of its own runs `parse`, `prof --format csv` and `check`, for a store `prof`, `check`,
-`explain` and `export`, with limits on memory and time, and what it printed and left behind is
+process of its own runs `parse`, `prof --format csv`, and command lines that are drawn of all
+commands and options, with limits on memory and time, and what it printed and left behind is
 looked at. Exit code 1 if any mutant fails.
 """
 
@@ -15,7 +15,9 @@ import argparse
 import faulthandler
 import gc
 import os
+import random
 import resource
+import shlex
 import shutil
 import signal
 import sys
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.cli import main as pyprof2_main
 from tests import mutate_names, mutate_pages, mutate_sqlite, mutate_store, mutate_trace
+from tests.draw_commands import draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,8 +51,12 @@ SECONDS_MAX: Final = 60
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SHARED: Final = Path(os.environ.get("PYPROF2_SHARED") or _ROOT.parent / "shared")
 _CRASHED: Final = 99
-_NO_SUCH_ROW: Final = 2
+_USAGE: Final = 2
 _FIRST: Final = 5
+_FIXED: Final = ("parse", "prof")
+_FAULT: Final = "a fault in pyprof2"
+_DRAWN: Final = 5
+"""So many command lines are drawn for each mutant."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +84,10 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant; `faults` is empty if all is well."""
+    """What became of a mutant; `faults` is empty if all is well, `runs` counts the commands."""
 
     seed: int
+    runs: int
     result: str
     faults: tuple[str, ...]
     resident_bytes: int
@@ -100,7 +108,7 @@ def fuzz(
     """
     maker, bases = KINDS[kind].maker, KINDS[kind].bases()
     for seed in range(_FIRST):
-        _warm_up(partial(maker.mutate, seed, bases))
+        _warm_up(seed, partial(maker.mutate, seed, bases))
     running: dict[int, tuple[int, Path, float]] = {}
     todo = list(reversed(seeds))
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -109,7 +117,7 @@ def fuzz(
                 seed = todo.pop()
                 place = Path(folder, str(seed))
                 place.mkdir()
-                running[_start(partial(maker.mutate, seed, bases), place)] = (
+                running[_start(seed, partial(maker.mutate, seed, bases), place)] = (
                     seed,
                     place,
                     time.monotonic(),
@@ -124,7 +132,7 @@ def fuzz(
             yield outcome
 
 
-def _warm_up(make: Callable[[], Mutant]) -> None:
+def _warm_up(seed: int, make: Callable[[], Mutant]) -> None:
     """Run the commands here: what they import and compile, each process then has.
 
     Arrow, whose threads do not come along, makes new ones in a process that was forked.
@@ -132,11 +140,11 @@ def _warm_up(make: Callable[[], Mutant]) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-first-") as folder, suppress(SystemExit):
         make().write(trace := Path(folder, "trace"))
         with Path(folder, "said").open("w") as said, redirect_stdout(said), redirect_stderr(said):
-            for _, words in _commands(trace, Path(folder, "store")):
+            for _, words in _commands(seed, trace, Path(folder, "store")):
                 pyprof2_main(words)
 
 
-def _start(make: Callable[[], Mutant], place: Path) -> int:
+def _start(seed: int, make: Callable[[], Mutant], place: Path) -> int:
     """Start a process that makes the mutant and runs the commands on it; return its id."""
     sys.stdout.flush()
     pid = os.fork()
@@ -145,7 +153,7 @@ def _start(make: Callable[[], Mutant], place: Path) -> int:
     code = _CRASHED
     _set_limits()
     try:
-        _run_commands(make(), place)
+        _run_commands(seed, make(), place)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -155,7 +163,7 @@ def _start(make: Callable[[], Mutant], place: Path) -> int:
         os._exit(code)
 
 
-def _run_commands(mutant: Mutant, place: Path) -> None:
+def _run_commands(seed: int, mutant: Mutant, place: Path) -> None:
     (place / "damage").write_text(" ".join(mutant.damage))
     trace = place / "trace"  # what it is shows in its content alone
     mutant.write(trace)
@@ -165,7 +173,7 @@ def _run_commands(mutant: Mutant, place: Path) -> None:
     with (place / "errors").open("w") as errors:
         _send_to(2, errors.fileno())
         faulthandler.enable(errors)
-    for name, words in _commands(trace, store):
+    for name, words in _commands(seed, trace, store):
         before = (place / "errors").stat().st_size
         with (place / f"{name}.out").open("w") as out:
             _send_to(1, out.fileno())
@@ -173,25 +181,20 @@ def _run_commands(mutant: Mutant, place: Path) -> None:
             sys.stdout.flush()
         after = (place / "errors").stat().st_size
         with (place / "codes").open("a") as codes:
-            codes.write(f"{name} {code} {before} {after}\n")
-        if name == "prof":
-            shutil.rmtree(store, ignore_errors=True)
+            codes.write(f"{name} {code} {before} {after} {shlex.join(words)}\n")
+    shutil.rmtree(store, ignore_errors=True)
     gc.collect()
 
 
-def _commands(trace: Path, store: Path) -> Iterator[tuple[str, list[str]]]:
+def _commands(seed: int, trace: Path, store: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each command, once the one before it is done."""
-    if trace.is_dir():
-        yield "prof", ["prof", "-q", "--format", "csv", str(trace)]
-        yield "prof-op", ["prof", "-q", "--by", "op,step", "--format", "json", str(trace)]
-        yield "explain", ["explain", "-q", str(trace), "op:0"]
-        yield "export", ["export", "-q", "--perfetto", "--no-findings", str(trace)]
-        yield "folded", ["export", "-q", "--folded", "--of", "lines", str(trace)]
-    else:
+    rng = random.Random(seed)  # noqa: S311
+    if not trace.is_dir():
         yield "parse", ["parse", "-q", str(trace), "-o", str(store)]
-        read = store if store.exists() else trace
-        yield "prof", ["prof", "-q", "--format", "csv", str(read)]
-    yield "check", ["check", "-q", str(trace)]
+    read = store if store.exists() else trace
+    yield "prof", ["prof", "-q", "--format", "csv", str(read)]
+    # Half of them find what is stored, half read the recording themselves, as users do.
+    yield from draw(rng, rng.choice((read, trace)), store.parent, _DRAWN)
 
 
 def _set_limits() -> None:
@@ -220,14 +223,16 @@ def _judge(seed: int, place: Path, status: int, usage: Any, seconds: float) -> O
     errors = (place / "errors").read_bytes() if (place / "errors").exists() else b""
     said = 0
     for line in codes:
-        name, code, before, after = line.split()
+        name, code, before, after, words = line.split(maxsplit=4)
         said = int(after)
-        faults += _faults_of(name, int(code), errors[int(before) : said].decode("utf-8", "replace"))
+        text = errors[int(before) : said].decode("utf-8", "replace")
+        faults += [f"{fault} ({words})" for fault in _faults_of(name, int(code), text)]
     if errors[said:]:
         faults.append(errors[said:].decode("utf-8", "replace").strip())
-    faults += _left_behind(place, parsed="parse 0 0 0" in codes)
-    result = "refused" if any(line.split()[1] != "0" for line in codes) else "read"
-    return Outcome(seed, result, tuple(faults), resident, seconds)
+    faults += _left_behind(place, parsed=any(line.startswith("parse 0 0 0 ") for line in codes))
+    refused = any(line.split()[0] in _FIXED and line.split()[1] != "0" for line in codes)
+    result = "refused" if refused else "read"
+    return Outcome(seed, len(codes), result, tuple(faults), resident, seconds)
 
 
 def _lines(path: Path) -> list[str]:
@@ -236,12 +241,14 @@ def _lines(path: Path) -> list[str]:
 
 def _faults_of(name: str, code: int, said: str) -> Iterator[str]:
     """Yield what is wrong with what a command said, given its exit code."""
-    if code == 0:
+    if _FAULT in said:
+        yield f"{name}: {said.strip()}"
+    elif code == 0:
         if said:
             yield f"{name}: a result, and on stderr: {said.strip()}"
-    elif code != 1 and (name, code) != ("explain", _NO_SUCH_ROW):
+    elif code != 1 and (name in _FIXED or code != _USAGE):
         yield f"{name}: exit code {code}: {said.strip()}"
-    elif not said.startswith("pyprof2: ") or said.count("\n") != 1 or not said[:-1].isprintable():
+    elif not said.startswith("pyprof2") or said.count("\n") != 1 or not said[:-1].isprintable():
         yield f"{name}: not one clear line: {said!r}"
 
 
@@ -265,15 +272,15 @@ def main() -> int:
     args = parser.parse_args()
     seeds = range(args.seed, args.seed + args.count)
     results: Counter[str] = Counter()
-    failed, resident, seconds, began = 0, 0, 0.0, time.monotonic()
+    failed, runs, resident, seconds, began = 0, 0, 0, 0.0, time.monotonic()
     for outcome in fuzz(seeds, args.jobs, args.keep, kind=args.kind):
         results[outcome.result] += 1
         resident, seconds = max(resident, outcome.resident_bytes), max(seconds, outcome.seconds)
-        failed += bool(outcome.faults)
+        failed, runs = failed + bool(outcome.faults), runs + outcome.runs
         for fault in outcome.faults:
-            print(f"--seed {outcome.seed} --count 1 --kind {args.kind}: {fault}")
+            print(f"--seed {outcome.seed} --count 1 --kind {args.kind}: {fault}", flush=True)
     print(
-        f"{args.count} damaged {args.kind} in {time.monotonic() - began:.0f} s: "
+        f"{args.count} damaged {args.kind}, {runs} commands in {time.monotonic() - began:.0f} s: "
         f"{results['read']} read, {results['refused']} refused in one line, {failed} failed; "
         "at most "
         f"{resident / 1e6:.0f} MB and {seconds:.1f} s for one"

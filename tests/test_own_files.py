@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pyprof2.lsp.kept import CONSENT, Choices
 from pyprof2.own_files import is_own, make_own_folder, open_own
+from tests.synthetic_trace import synthetic_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +77,65 @@ def test_another_users_file_is_not_opened(tmp_path: Path, as_other: Callable[[Pa
     as_other(tmp_path / "lock")
     with pytest.raises(PermissionError, match="not this user's"):
         open_own(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("which", ["folder", "file", "writable folder"])
+def test_a_consent_that_another_user_could_have_given_is_none(
+    which: str, tmp_path: Path, as_other: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    choices = Choices("/home/me/net")
+    choices.put(CONSENT, "python train.py")
+    assert choices.get(CONSENT) == "python train.py"
+
+    if which == "writable folder":
+        choices.folder.chmod(0o777)
+    else:
+        as_other(choices.folder if which == "folder" else choices.folder / "kept.json")
+
+    assert Choices("/home/me/net").get(CONSENT) is None
+    if which != "file":
+        with pytest.raises(PermissionError, match="not this user's alone"):
+            choices.put(CONSENT, "python train.py")
+
+
+STARTS: Final = """
+import multiprocessing, os, sys
+from pyprof2.cli import main
+if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[1])
+    before = dict(os.environ)
+    code = main(["parse", "-q", "--jobs", "2", *sys.argv[2:4], "-o", sys.argv[4]])
+    assert dict(os.environ) == before
+    sys.exit(code)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_are_not_forked_run_nothing_of_the_current_folder(
+    method: str, tmp_path: Path
+) -> None:
+    """They are what macOS and Python 3.14 start; they import modules before they have a path."""
+    ran, here, own = tmp_path / "ran", tmp_path / "here", tmp_path / "own"
+    here.mkdir()
+    own.mkdir()
+    for name in (*PLANTED, "multiprocessing", "pickle", "struct", "signal", "selectors"):
+        (here / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})")
+    script = own / "start.py"
+    script.write_text(STARTS)
+    traces = [own / f"rank{rank}.json" for rank in (0, 1)]
+    for rank, trace in enumerate(traces):
+        about = {"distributedInfo": {"rank": rank, "world_size": 2, "backend": "nccl"}}
+        trace.write_text(json.dumps(synthetic_trace() | about))
+
+    done = subprocess.run(
+        [sys.executable, script, method, *traces, own / "job.pyprof2"],
+        cwd=here, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert not ran.exists(), ran.read_text()
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -157,7 +157,8 @@ def windows_of_ranks(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
         for w in device_windows(own["kernels"], own["copies"], own["trace"])
     ]
     names = ["rank", "device", "window_ns", "span_ns", "busy_ns"]
-    frame = pd.DataFrame(rows, columns=names).astype(
+    # Beside a null, pandas would make a number a float, and another number.
+    frame = pd.DataFrame(rows, columns=names, dtype=object).astype(
         dict.fromkeys(names, "int64") | {"device": "Int64"}
     )
     frame = frame.groupby(["rank", "device"], dropna=False, as_index=False, observed=True).sum()

@@ -54,10 +54,12 @@ def memory(
             else:
                 run = load(local, source_root=source_root, progress=progress)
                 found = run.of_span(span).memory_by_device()
-    finally:
-        if run is None:
-            shutil.rmtree(folder, ignore_errors=True)
-    if run is not None:
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if run is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
         # It is read further when somebody asks when forward was.
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return replace(found, path=path)

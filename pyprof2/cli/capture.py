@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from pyprof2.capture import runner
 from pyprof2.cli import arguments, entry_points, messages
 from pyprof2.errors import CaptureError, OutputExistsError, TraceError, UsageError
-from pyprof2.integrations.environment import ON_DEMAND
+from pyprof2.integrations.environment import on_demand
 from pyprof2.store.places import Address
 from pyprof2.store.unfinished import claimed_path
 
@@ -204,7 +204,7 @@ def _run_recordable(args: argparse.Namespace) -> NoReturn:
     words = "--on-demand records nothing: say -o, --steps and --memory to pyprof2 watch"
     arguments.refuse({words: args.memory or args.steps or args.output or args.entry})
     entry_points.require_packages("torch")
-    code = runner.start(_python(args), environment=ON_DEMAND)
+    code = runner.start(_python(args), environment=on_demand())
     sys.exit(code if code >= 0 else runner.BY_SIGNAL - code)
 
 

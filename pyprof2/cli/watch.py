@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyprof2.cli import arguments
 from pyprof2.errors import CaptureError, OutputExistsError
-from pyprof2.integrations.environment import ON_DEMAND
+from pyprof2.integrations.environment import on_demand
 from pyprof2.reports.cells import clean
 
 if TYPE_CHECKING:
@@ -138,8 +138,9 @@ def run(args: argparse.Namespace) -> None:
     """
     _check(args)
     if args.env:
+        variables = on_demand()
         print(_ENVIRONMENT)
-        for name, value in ON_DEMAND.items():
+        for name, value in variables.items():
             print(f"export {name}={value}")
         return
     if sys.platform != "linux":
@@ -195,9 +196,9 @@ def _check(args: argparse.Namespace) -> None:
 @contextlib.contextmanager
 def _daemon() -> Iterator[Daemon]:
     from pyprof2.watch.daemon import Daemon
-    from pyprof2.watch.datagrams import Endpoint
+    from pyprof2.watch.datagrams import endpoints
 
-    daemon = Daemon(Endpoint())
+    daemon = Daemon(*endpoints())
     try:
         yield daemon
     finally:

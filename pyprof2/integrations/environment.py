@@ -16,15 +16,19 @@ import os
 import re
 import sys
 import warnings
+from pathlib import Path
 from typing import Final, TypeAlias
+
+from pyprof2.errors import say
+from pyprof2.own_files import make_own_folder
 
 Steps: TypeAlias = int | tuple[int, int] | range
 """A step, the first and the last one, or a range of them; steps count from 0."""
 
 VARIABLE: Final = "PYPROF2"
-ON_DEMAND: Final = {"KINETO_USE_DAEMON": "1", "KINETO_LOG_LEVEL": "99"}
-"""Torch reads them when it is imported: the process asks `pyprof2 watch` to be recorded, and does
-not write to stderr every five seconds that nobody answers."""
+SOCKET_DIR: Final = "KINETO_IPC_SOCKET_DIR"
+"""The folder of the sockets of jobs and daemon; without it their names are any user's to take."""
+_ON_DEMAND: Final = {"KINETO_USE_DAEMON": "1", "KINETO_LOG_LEVEL": "99"}
 DEFAULT_STEPS: Final = (3, 6)
 """Past the first steps, in which caches fill and kernels are chosen."""
 
@@ -61,11 +65,39 @@ def steps_for(wanted: Steps | None) -> Steps | None:
     return steps_asked() or wanted or (DEFAULT_STEPS if is_on() else None)
 
 
+def socket_folder() -> Path:
+    """Return the folder of this user's sockets: one path for all the shells and jobs of a machine.
+
+    Raises:
+        OSError: it is another user's, or cannot be made.
+    """
+    folder = Path(f"/tmp/pyprof2-watch-{os.getuid()}")  # noqa: S108 -- it must be the user's alone
+    make_own_folder(folder)
+    return folder
+
+
+def on_demand() -> dict[str, str]:
+    """Return the variables of a job that asks `pyprof2 watch`; torch reads them at its import.
+
+    Such a job does not write to stderr every five seconds that nobody answers. Its sockets are in a
+    folder of this user: a name outside of it another user may take, and have the job record.
+
+    Raises:
+        OSError: the folder is another user's, or cannot be made.
+    """
+    is_named = sys.platform != "linux" or os.environ.get(SOCKET_DIR)
+    return _ON_DEMAND if is_named else _ON_DEMAND | {SOCKET_DIR: str(socket_folder())}
+
+
 def be_recordable() -> bool:
-    """Let `pyprof2 watch` record this process; return whether it can: torch must come later."""
-    if "torch" not in sys.modules:
-        os.environ.update(ON_DEMAND | os.environ)
-    return next(iter(ON_DEMAND)) in os.environ
+    """Let `pyprof2 watch` record this process; return whether torch was not yet imported."""
+    if "torch" in sys.modules:
+        return next(iter(_ON_DEMAND)) in os.environ
+    try:
+        os.environ.update(on_demand() | os.environ)
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror}: pyprof2 watch cannot record this program")
+    return True
 
 
 def _text() -> str:

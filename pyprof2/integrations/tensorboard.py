@@ -25,7 +25,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
 from pyprof2 import __version__
-from pyprof2.own_files import is_own, make_own_folder
+from pyprof2.own_files import cache_folder, is_own, make_own_folder
 from pyprof2.parsers.formats import ENDINGS, stem_of
 from pyprof2.reports.page.html import DATA, REPORT
 from pyprof2.store.places import MANIFEST
@@ -68,8 +68,7 @@ class Plugin(base_plugin.TBPlugin):
 
     def __init__(self, context: Any) -> None:
         self._folder = Path(context.logdir) if context.logdir else None
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        self._pages = Pages(Path(cache, "pyprof2", "tensorboard").absolute())
+        self._pages = Pages((cache_folder() / "tensorboard").absolute())
 
     def is_active(self) -> bool:
         """Whether there is anything to show."""

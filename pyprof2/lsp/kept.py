@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from pyprof2.own_files import is_own, make_own_folder, open_own
+
 CONSENT: Final = "consent"
 """The command that the user allowed to run."""
 CANDIDATE: Final = "candidate"
@@ -49,8 +51,11 @@ class Choices:
 
     def get(self, name: str) -> Any:
         """Return the value under a name; None: there is none."""
+        if not is_own(self.folder, alone=True):
+            return None  # whoever made it does not say what may run
         try:
-            content = json.loads(self._file.read_text(encoding="utf-8"))
+            with open_own(self._file) as file:
+                content = json.loads(file.read())
         except (OSError, ValueError):
             return None
         # Two workspaces of one hash do not share a consent.
@@ -62,9 +67,9 @@ class Choices:
         """Remember a value; None forgets it.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: it cannot be written, or its folder is another user's.
         """
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_own_folder(self.folder)
         names = (CONSENT, CANDIDATE, BATCHES)
         content = {each: self.get(each) for each in names} | {name: value}
         content["workspace"] = self._workspace

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from pyprof2.markers import Marker
-from pyprof2.own_files import make_own_folder
+from pyprof2.own_files import cache_folder, make_own_folder, open_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,14 +132,14 @@ def _kept_at(threads: int) -> Path:
         str(torch.__version__),
     ]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return folder / "pyprof2" / f"cpu-{name}.json"
+    return cache_folder() / f"cpu-{name}.json"
 
 
 def _read(path: Path) -> tuple[dict[str, Any] | None, float]:
     """Return what is kept, None if nothing of use is, and its age in seconds."""
     try:
-        found = json.loads(path.read_text())
+        with open_own(path) as file:
+            found = json.loads(file.read())
         Marker("cpu", **found)
         return found, abs(time.time() - path.stat().st_mtime)
     except (OSError, ValueError, TypeError):

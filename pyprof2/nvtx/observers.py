@@ -28,7 +28,7 @@ import torch
 
 from pyprof2 import is_pure
 from pyprof2.nvtx.internals import ENGINE_RUN, Need, lack, next_sequence_nr, sequence_nr
-from pyprof2.own_files import is_own, make_own_folder
+from pyprof2.own_files import cache_folder, is_own, make_own_folder
 
 SWITCH: Final = "PYPROF2_OBSERVER"
 """The variable that says whether the observer is used: 0 is no, anything else yes."""
@@ -134,9 +134,9 @@ def _path_of_binary() -> Path:
         raise _Unusable(msg) from error
     facts = (torch.__version__, sysconfig.get_config_var("SOABI"), *_flags(), platform.machine())
     key = hashlib.sha256(source + "\n".join(map(str, facts)).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyprof2"
-    path = folder / f"observer-{key}.so"
     try:
+        folder = cache_folder()
+        path = folder / f"observer-{key}.so"
         make_own_folder(folder)
         if is_own(path):
             return path
@@ -144,7 +144,7 @@ def _path_of_binary() -> Path:
             if not is_own(path):
                 _compile_once(path)
     except OSError as error:
-        msg = f"{folder}: {error.strerror}"
+        msg = f"{error.filename or 'its cache'}: {error.strerror}"
         raise _Unusable(msg) from error
     return path
 

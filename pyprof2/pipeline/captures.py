@@ -15,6 +15,7 @@ from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.errors import TraceError
 from pyprof2.markers import CAPTURES
+from pyprof2.own_files import is_of_one_owner
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.pipeline.ranks import claimed, digest_of
 
@@ -66,8 +67,8 @@ def find_capture_files(
     Args:
         files: the recordings that are read; none of these is one.
         named: files, and folders of them.
-        beside: whether to look for a folder `capture_traces` beside the recordings, where none is
-            named.
+        beside: whether to look for a folder `capture_traces` beside the recordings, of their
+            owner, where none is named.
 
     Raises:
         TraceError: a file that is named does not exist.
@@ -75,7 +76,7 @@ def find_capture_files(
     places = list(named)
     if not places and beside:
         folders = dict.fromkeys(file.parent / CAPTURES for file in files)
-        places = [folder for folder in folders if folder.is_dir()]
+        places = [each for each in folders if each.is_dir() and is_of_one_owner(each, files)]
     read = {file.absolute() for file in files}
     found: dict[Path, CaptureFile] = {}
     for place in places:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyprof2.errors import TraceError
+from pyprof2.own_files import is_of_one_owner
 from pyprof2.parsers.torch_trace import LOG_NAME, find_logs, read_log
 
 if TYPE_CHECKING:
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def find_compile_logs(files: Sequence[Path], named: Path | None) -> list[Path]:
-    """Return the logs: those that are named, else those beside the recordings.
+    """Return the logs: those that are named, else those beside the recordings, of their owner.
 
     Raises:
         TraceError: there is none in the folder that is named.
     """
     if named is None:
         folders = dict.fromkeys(file.parent for file in files)
-        return [path for folder in folders for path in find_logs(folder)]
+        beside = [path for folder in folders for path in find_logs(folder)]
+        return [path for path in beside if is_of_one_owner(path, files)]
     found = find_logs(named)
     if not found:
         msg = f"{named}: no {LOG_NAME} in it; name that of TORCH_TRACE, or torch_compile_debug"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import warnings
 from concurrent.futures import BrokenExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -296,6 +298,22 @@ def default_store(trace: Path) -> Path:
     return folder_of(trace) / f"{stem_of(name_of(trace))}.pyprof2"
 
 
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep the current folder off the path of the Pythons that are started for processes.
+
+    Where these are not forked, they import modules before they know the path of this one.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONSAFEPATH")
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
 class _Workers:
     """Runs the same step for each trace: here, in processes of their own, or elsewhere."""
 
@@ -304,7 +322,8 @@ class _Workers:
         if executor is None and jobs > 1:
             from concurrent.futures import ProcessPoolExecutor
 
-            self._pool = ProcessPoolExecutor(jobs, initializer=give_memory_back)
+            with _safe_path():
+                self._pool = ProcessPoolExecutor(jobs, initializer=give_memory_back)
         self._executor = self._pool if executor is None else executor
         self._started: list[Future[Any]] = []
         self.parallel = self._executor is not None
@@ -324,7 +343,8 @@ class _Workers:
             yield from map(step, *columns)
             return
         try:
-            tasks = [self._executor.submit(step, *row) for row in zip(*columns, strict=True)]
+            with _safe_path():
+                tasks = [self._executor.submit(step, *row) for row in zip(*columns, strict=True)]
             self._started += tasks
             for task in tasks:
                 yield task.result()

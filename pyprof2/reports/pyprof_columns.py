@@ -80,7 +80,7 @@ def _sub(rows: pd.DataFrame) -> pd.Series:
 
 def _mod(rows: pd.DataFrame) -> pd.Series:
     op = _text(rows["op"], "na")
-    return op.str.partition("::")[0].where(op.str.contains("::", regex=False), "na")
+    return op.str.split("::", n=1).str[0].where(op.str.contains("::", regex=False), "na")
 
 
 def _op(rows: pd.DataFrame) -> pd.Series:

@@ -436,6 +436,8 @@ def _read_file(file: Path, rank: int, table: Table, columns: Collection[str] | N
         what = find_fault(table, found, lambda name: _row_count(file, name))
         if found["rank"].unique().to_pylist() not in ([], [rank]):
             what = "rows of other ranks"
+        if table.name == "summary" and found.num_rows != 1:
+            what = "not one row"
         if what is None:
             return table.conform(found, columns)
     msg = f"{file}: {what}; make the store anew with 'pyprof2 parse --force'"
@@ -452,9 +454,16 @@ def _fault_of_columns(found: pa.Schema, wanted: pa.Schema) -> str | None:
 
 
 def _row_count(file: Path, name: str) -> int:
-    """Return how many rows another table has of the rank of `file`; a missing one is no bound."""
+    """Return how many rows another table has of the rank of `file`; a missing one is no bound.
+
+    Raises:
+        StoreError: that table is damaged.
+    """
     other = file.parent.parent / name / file.name
-    return pq.read_metadata(other).num_rows if other.is_file() else sys.maxsize
+    try:
+        return pq.read_metadata(other).num_rows if other.is_file() else sys.maxsize
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(other.parent, error) from error
 
 
 def _refuse_expansion(file: Path, metadata: pq.FileMetaData, *, in_parts: bool = False) -> None:

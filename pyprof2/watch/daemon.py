@@ -57,38 +57,40 @@ class Daemon:
         processes: those that asked, by number.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Answer at a socket; nothing is recorded before `record`."""
-        self.endpoint = endpoint
+    def __init__(self, *endpoints: Endpoint) -> None:
+        """Answer at some sockets; nothing is recorded before `record`."""
+        self._endpoints = endpoints
         self.processes: dict[int, AskingProcess] = {}
         self._recording: OnDemandRecording | None = None
         self._selector = selectors.DefaultSelector()
-        self._selector.register(endpoint, selectors.EVENT_READ)
+        for endpoint in endpoints:
+            self._selector.register(endpoint, selectors.EVENT_READ, endpoint)
 
     def close(self) -> None:
         """Give the name up, so that the jobs ask nobody."""
         self._selector.close()
-        self.endpoint.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
 
     def wait(self, is_over: Callable[[], bool], seconds: float = math.inf) -> None:
         """Answer until something is over, or for some seconds."""
         end = time.monotonic() + seconds
         while not is_over() and (left := end - time.monotonic()) > 0:
-            if self._selector.select(min(_TICK_S, left)):
-                self._receive()
+            for key, _ in self._selector.select(min(_TICK_S, left)):
+                self._receive(key.data)
             if self._recording is not None:
                 self._recording.look()
 
-    def _receive(self) -> None:
+    def _receive(self, endpoint: Endpoint) -> None:
         for _ in range(_AT_ONCE):
             try:
-                asked = self.endpoint.receive()
+                asked = endpoint.receive()
             except OSError:
                 return
             if asked is not None:
-                self._answer(asked)
+                self._answer(endpoint, asked)
 
-    def _answer(self, asked: Request) -> None:
+    def _answer(self, endpoint: Endpoint, asked: Request) -> None:
         known = self.processes.get(asked.pid)
         if known is None or not known.is_alive():
             if len(self.processes) >= _MOST_PROCESSES:
@@ -100,7 +102,7 @@ class Daemon:
         text = "" if self._recording is None else self._recording.configuration_for(known)
         # It would take nothing that comes too late for the answer to its next request.
         if text or time.time() < asked.sent + WAITS_S / 2:
-            self.endpoint.answer(asked, text)
+            endpoint.answer(asked, text)
 
     def listed(self) -> list[AskingProcess]:
         """Return the processes that ask and live, and forget the others."""
@@ -186,7 +188,7 @@ class Daemon:
                 return why
         if asked:
             return f"none of the {len(asked)} jobs that ask is meant: see pyprof2 watch --list"
-        if self.endpoint.refused:
+        if any(endpoint.refused for endpoint in self._endpoints):
             return "only jobs of other users asked, and they are not recorded"
         return _AHEAD_OF_NOTHING.format(seconds=POLL_S + 1)
 

@@ -9,6 +9,7 @@ is a header, the length of the rest and a type of 32 bytes, and the rest, little
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -16,13 +17,11 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyprof2.errors import CaptureError
+from pyprof2.errors import CaptureError, say
+from pyprof2.integrations.environment import SOCKET_DIR, socket_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-SOCKET_DIR: Final = "KINETO_IPC_SOCKET_DIR"
-"""The folder of the sockets; without it they have abstract names, of this network namespace."""
 
 _NAME: Final = "dynolog"
 _CLIENT: Final = "dynoconfigclient"
@@ -71,13 +70,12 @@ class Endpoint:
         """Bind the name.
 
         Args:
-            folder: of the sockets; by default `KINETO_IPC_SOCKET_DIR`.
+            folder: of the sockets; without one they have abstract names, of this network namespace.
 
         Raises:
             CaptureError: another process has it.
         """
-        named = os.environ.get(SOCKET_DIR)
-        self.folder = folder or (Path(named) if named else None)
+        self.folder = folder
         self.refused: set[int] = set()
         self.dropped = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -92,14 +90,18 @@ class Endpoint:
             msg = f"jobs ask at {self._shown()}, which cannot be had: {error.strerror}"
             if (pid := _holder(self._path)) is not None:
                 msg = f"jobs ask at {self._shown()}, which process {pid} has: {_command(pid)}"
+            elif self._path is None and error.errno == errno.EADDRINUSE:
+                msg = f"jobs ask at {self._shown()}, which another user or a container has"
             raise CaptureError(msg) from error
 
     def _bind(self) -> None:
         if self._path is None:
             self.socket.bind(f"\0{_NAME}\0")
             return
-        if _is_abandoned(self._path):
-            self._path.unlink(missing_ok=True)
+        # libkineto leaves the socket of each job behind.
+        for path in (self._path, *self._path.parent.glob(f"{_CLIENT}*")):
+            if _is_abandoned(path):
+                path.unlink(missing_ok=True)
         self.socket.bind(str(self._path))
         self._path.chmod(0o600)
 
@@ -173,6 +175,25 @@ class Endpoint:
         return False
 
 
+def endpoints() -> list[Endpoint]:
+    """Return the sockets that jobs of this user ask, as the variables say that they were given.
+
+    Without `KINETO_IPC_SOCKET_DIR` there are two: the one in this user's folder, and the one with
+    the name that jobs without that variable ask, which is anybody's to take.
+
+    Raises:
+        CaptureError, OSError: another process has the first.
+    """
+    if named := os.environ.get(SOCKET_DIR):
+        return [Endpoint(Path(named))]
+    found = [Endpoint(socket_folder())]
+    try:
+        found.append(Endpoint())
+    except CaptureError as error:
+        say(f"{error}; it answers jobs without {SOCKET_DIR}, which pyprof2 watch --env sets")
+    return found
+
+
 def _sender(extra: Sequence[tuple[int, int, bytes]]) -> tuple[int, int | None, float]:
     """Return the process and the user that the kernel says sent a datagram, and when."""
     pid, user, sent = 0, None, 0.0
@@ -196,9 +217,10 @@ def _is_in_our_namespace(pid: int) -> bool:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Return whether a socket is left of a process that was killed."""
+    """Return whether a socket of this user is left of a process that ended."""
     try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
+        found = path.lstat()
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
             return False
     except OSError:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -257,3 +258,16 @@ def test_a_snapshot_in_which_nothing_lives_has_an_answer_in_each_form(
         result = invoke(*asked, *options)
 
         assert result.code == 0, result.err
+
+
+def test_nothing_temporary_is_left_where_there_is_no_such_span(
+    tmp_path: Path, invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, own = trace(tmp_path, *_events()), tmp_path / "tmp"
+    own.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+
+    said = invoke("memory", "--span", "7", recording)
+
+    assert (said.code, "no such span" in said.err) == (2, True)
+    assert list(own.iterdir()) == []

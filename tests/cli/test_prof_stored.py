@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pyprof2.api.run import load, parse
 from tests.conftest import once
 from tests.kineto_events import annotation, copy, frame, launch, launched, op, step, trace
+from tests.synthetic_trace import synthetic_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,3 +166,65 @@ def test_sums_that_name_rows_which_do_not_exist_are_refused(invoke: Invoke, stor
 
     assert found.code == 1
     assert "names rows that do not exist; make it anew with 'pyprof2 parse --force'" in found.err
+
+
+def test_a_damaged_table_that_keys_lead_to_is_named(
+    tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "net.pyprof2"
+    path.write_text(json.dumps(synthetic_trace()))
+    assert invoke("parse", path, "-o", store).code == 0
+    (store / "launches" / "rank-0.parquet").write_bytes(b"PAR1 cut off PAR1")
+
+    said = invoke("explain", store, "kernel:0")
+
+    assert said.code == 1
+    assert said.err.startswith(f"pyprof2: {store / 'launches'}: damaged (")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("column", ["start_ns", "end_ns"])
+def test_a_store_that_does_not_say_when_it_was_recorded_is_read(
+    column: str, tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "net.pyprof2"
+    path.write_text(json.dumps(synthetic_trace()))
+    assert invoke("parse", path, "-o", store).code == 0
+    file = store / "trace" / "rank-0.parquet"
+    table = pq.read_table(file)
+    place = table.column_names.index(column)
+    nulls = pa.nulls(table.num_rows, table.schema.field(column).type)
+    pq.write_table(table.set_column(place, table.schema.field(column), nulls), file)
+
+    said = invoke("advise", store)
+
+    assert "a fault in pyprof2" not in said.out + said.err
+    assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_store_whose_rank_has_no_sums_or_several_is_damaged(
+    count: int, tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "net.pyprof2"
+    path.write_text(json.dumps(synthetic_trace()))
+    assert invoke("parse", path, "-o", store).code == 0
+    file = store / "summary" / "rank-0.parquet"
+    pq.write_table(pa.concat_tables([pq.read_table(file)] * 2).slice(0, count), file)
+
+    said = invoke("prof", store)
+
+    assert said.code == 1
+    assert f"{file}: not one row; make the store anew" in said.err
+
+
+def test_pyprofs_columns_of_no_row_are_a_header(
+    tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(synthetic_trace()))
+    words = "prof", path, "--pyprof", "--format", "csv"
+    header, *rows = invoke(*words).out.splitlines()
+
+    assert len(rows) == 10
+    assert invoke(*words, "--op", "no such op").out.splitlines() == [header]

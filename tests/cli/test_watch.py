@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +23,8 @@ from tests.watch.jobs_of_tests import STAND_IN, running, socket_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+VARIABLES = ["export KINETO_USE_DAEMON=1", "export KINETO_LOG_LEVEL=99"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +39,23 @@ def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 def test_variables_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "--env"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if not line.startswith("#")] == [
-        "export KINETO_USE_DAEMON=1",
-        "export KINETO_LOG_LEVEL=99",
-    ]
+    assert [line for line in lines if not line.startswith("#")] == VARIABLES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets of jobs are Linux's")
+def test_variables_name_a_folder_of_this_user(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KINETO_IPC_SOCKET_DIR")
+
+    assert main(["watch", "--env"]) == 0
+
+    *others, last = capsys.readouterr().out.splitlines()
+    name, _, path = last.removeprefix("export ").partition("=")
+    assert (others[-2:], name) == (VARIABLES, "KINETO_IPC_SOCKET_DIR")
+    found = Path(path).lstat()
+    assert (found.st_uid, found.st_mode & 0o777) == (os.getuid(), 0o700)
+    assert Path(path).parent == Path("/tmp")  # noqa: S108 -- the same in every session
 
 
 @pytest.mark.parametrize(

@@ -131,3 +131,9 @@ def test_times_that_are_rounded_contradict_nothing(tmp_path: Path) -> None:
 
     assert endless(tmp_path, *events) == 0
     assert places(tmp_path, *events)["aten::a"] == (None, "a.py:2")
+
+
+def test_frames_with_the_id_of_a_caller_alone_are_left_alone(tmp_path: Path) -> None:
+    alone = frame("train.py(40): <module>", 0, END, args={"Python parent id": 7})
+
+    assert endless(tmp_path, alone, op("aten::addmm", 40, 10)) == 0

@@ -120,8 +120,8 @@ class Replay:
         blocks = (woken >= 0) & calls["cause"].isin(BLOCKING).to_numpy(bool)
         blocks &= call[woken] <= np.arange(len(calls))
         trace = facts.rows("trace", "start_ns", "end_ns")
-        first = min(int(trace["start_ns"].min()), int(start[0]))
-        finish = max(int(trace["end_ns"].max()), int(end.max()))
+        first = min([int(start[0]), *trace["start_ns"].dropna().tolist()])
+        finish = max([int(end.max()), *trace["end_ns"].dropna().tolist()])
         found = cls(
             start, end, np.where(blocks, woken, _NONE), call, stream, began, ended, *lags,
             np.where(waits, other, _NONE), first, finish,
