@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.time.cause_names import CAUSES
+from pyprof2.api import run_time
 from pyprof2.api.run import Run, load
 from tests.conftest import of_each_kind
 
@@ -45,7 +46,7 @@ def test_windows_and_groups_are_those_of_another_program(
     rank, window_ns, busy_ns, *groups = KNOWN[name]
     run = load(shared_trace(f"{name}.json.gz"))
 
-    (window,) = run.idle_windows.to_dict("records")
+    (window,) = run_time.idle_windows(run.tables).to_dict("records")
     assert (window["rank"], window["window_ns"], window["busy_ns"]) == (rank, window_ns, busy_ns)
     times = run.idle_profile("group").set_index("group")["time_ns"]
     assert [int(times.get(group, 0)) for group in GROUPS] == groups
@@ -64,7 +65,7 @@ def test_causes_and_busy_time_fill_every_recording(real_trace: Path) -> None:
     run = load(real_trace)
 
     idle = run.idle.groupby(["rank", "device"], dropna=False)["time_ns"].sum()
-    windows = run.idle_windows.set_index(["rank", "device"])
+    windows = run_time.idle_windows(run.tables).set_index(["rank", "device"])
     used = windows[windows["idle_ns"] > 0]["idle_ns"]
     assert idle.to_dict() == used.to_dict()
     assert set(run.idle["cause"]) <= {cause.name for cause in CAUSES}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from pyprof2.api import run_time
 from pyprof2.api.run import load
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _by_step(rows: pd.DataFrame, name: str) -> dict[tuple[int, int], int]:
 
 def test_both_ledgers_of_every_recording_add_up(real_trace: Path) -> None:
     run = load(real_trace)
-    lines = run.line_table
+    lines = run.tables.frame("lines")
     device, host = (lines[lines["ledger"] == name] for name in ("device", "host"))
     work = pd.concat([run.kernels[[*KEYS, "dur_ns"]], run.copies[[*KEYS, "dur_ns"]]])
 
@@ -44,7 +45,7 @@ def test_both_ledgers_of_every_recording_add_up(real_trace: Path) -> None:
         assert host["time_ns"].sum() == recorded
     if len(device):
         busy = device["time_ns"].sum() - device["overlap_ns"].sum()
-        assert busy == run.idle_windows["busy_ns"].sum()
+        assert busy == run_time.idle_windows(run.tables)["busy_ns"].sum()
     # All time of ops is in one of the two trees of the host.
     both = lines[lines["ledger"] != "device"]
     assert both[both["op"].notna()]["time_ns"].sum() == run.ops["self_ns"].sum()
@@ -54,7 +55,7 @@ def test_the_tree_of_every_step_is_what_prof_says_of_it(real_trace: Path) -> Non
     run = load(real_trace)
     if run.summary["no_gpu"]:
         pytest.skip("no work of a device in it")
-    steps = sorted({int(step) for step in run.line_table["step"].dropna()})
+    steps = sorted({int(step) for step in run.tables.frame("lines")["step"].dropna()})
 
     for step in steps[:3]:
         profile = run.profile("direction", step=step)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
+from pyprof2.api import run_time
 from pyprof2.api.run import load
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def test_devices_are_idle_for_what_sql_adds_up(real_trace: Path) -> None:
     run = load(real_trace)
     if run.summary["no_gpu"]:
         pytest.skip("no work of a device")
-    _, windows = run.idle_and_windows()
+    _, windows = run_time.idle_and_windows(run.tables)
 
     right = run.sql((ORACLES / "idle.sql").read_text())
 
