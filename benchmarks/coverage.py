@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyprof2
 from benchmarks.traces import SHARED
+from pyprof2.api import run_profile
 
 
 def shares(path: Path) -> tuple[float, float, float] | None:
@@ -29,7 +30,7 @@ def shares(path: Path) -> tuple[float, float, float] | None:
     costed = (
         100 * (work - sum(ledger[name] for name in ("no_shapes", "no_formula", "no_op"))) / work
     )
-    verdicts = run.time_by("tensor_core")
+    verdicts = run_profile.time_by(run.tables, "tensor_core")
     judged = sum(time for verdict, time in verdicts.items() if verdict in ("yes", "no"))
     return summary["linked_pct"] or 0.0, costed, 100 * judged / summary["kernel_time_ns"]
 

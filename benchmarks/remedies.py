@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyprof2
+from pyprof2.api import run_time
 from tests.simulated_device import Call, Interval, Recording, device_end, simulate
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def outcomes_of(name: str, rounds: int) -> Iterator[tuple[str, Outcome]]:
 
 
 def _outcome(run: pyprof2.api.run.Run, rule: str, gain_ns: int) -> Outcome:
-    window_ns = int(run.idle_windows["window_ns"].sum())
+    window_ns = int(run_time.idle_windows(run.tables)["window_ns"].sum())
     found = run.advise().set_index("rule").loc[rule]
     if found["status"] != "fires":
         most = SILENT_PCT.get(rule, 1) * window_ns // 100

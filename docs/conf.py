@@ -47,10 +47,10 @@ nitpick_ignore_regex: Final = [
         "py:.*",
         (
             r"Advice|DaskFrame|Executor|Figure|JobOfRanks|LineProfile|LineQuery|MemoryCurve|Side|Pictures"
-            r"|Input|RankTables|Spent|Sums|Tagged|Tags|TimedStep"
+            r"|Input|RankTables|RunTables|Spent|Sums|Tagged|Tags|TimedStep"
         ),
     ),
-    ("py:.*", r"pyprof2\.(api\.displays|api\.job\.Ranks|store\.rank_tables).*"),
+    ("py:.*", r"pyprof2\.(api\.displays|api\.run_tables|store\.rank_tables).*"),
     ("py:.*", r"(pandas|pd|pyarrow|pa|numpy|np|torch|nvtx)\..*"),
     ("py:.*", r"(argparse|collections|fractions|os|pathlib|types|typing)\..*"),
     ("py:.*", "AbstractContextManager"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def profile_rows(*rows: Mapping[str, Any]) -> pd.DataFrame:
-    """Return rows of axis `kernel`, as `Run.rows` does.
+    """Return rows of axis `kernel`, as `run_profile.rows_of` does.
 
     What a row leaves out is null, except `rank` and `span` 0, `dur_ns` 1000, and `kernel_id` and
     `start_ns`, which count up. `library`, `stack`, `other_sequence_nrs`, `call_id` and `rate_ns`

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pyprof2.api import run_time
 from pyprof2.cli import main
 from pyprof2.lsp.costs import costs_of
 from pyprof2.lsp.shown import recording
@@ -103,7 +104,7 @@ def test_shares_are_of_the_steps_of_the_mean(tmp_path: Path) -> None:
     assert run.spent.window_ns == 9_000_000
     assert run.spent.idle_ns == 4_500_000
     assert run.device_shares["gpu_utilization_pct"] == pytest.approx(50)
-    assert {row["step"] for row in run.utilization_rows} == {1, 2, 3}
+    assert {row["step"] for row in run_time.utilization_rows(run.tables)} == {1, 2, 3}
     whole = run.idle_profile(("cause",))["time_ns"].sum()
     assert run.spent.recorded_ns == whole + run.summary["busy_ns"]
 
@@ -116,8 +117,8 @@ def test_each_rank_leaves_out_its_own_first_step(tmp_path: Path) -> None:
 
     run = load(tmp_path)
 
-    assert {(each.rank, each.step) for each in run.slow_starts} == {(0, 0)}
-    assert run.mean_step_ns == 3_000_000
+    assert {(each.rank, each.step) for each in run.tables.slow_starts} == {(0, 0)}
+    assert run.tables.mean_step_ns == 3_000_000
     assert set(run.ranks.scores["excess_ns"]) == {0}
 
 

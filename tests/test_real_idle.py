@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pyprof2.api import run_time
 from pyprof2.api.run import load
 from tests.conftest import of_each_kind
 
@@ -44,7 +45,7 @@ def test_windows_and_groups_are_those_of_another_program(
     rank, window_ns, busy_ns, *groups = KNOWN[name]
     run = load(shared_trace(f"{name}.json.gz"))
 
-    (window,) = run.idle_windows.to_dict("records")
+    (window,) = run_time.idle_windows(run.tables).to_dict("records")
     assert (window["rank"], window["window_ns"], window["busy_ns"]) == (rank, window_ns, busy_ns)
     times = run.idle_profile("group").set_index("group")["time_ns"]
     assert [int(times.get(group, 0)) for group in GROUPS] == groups

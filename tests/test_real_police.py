@@ -126,9 +126,11 @@ def test_what_no_recording_can_be(real_trace: Path, tmp_path: Path) -> None:
     assert not idle_steps(run) or look_up(STEPS_EMPTY).text in findings
     if run.summary["steps"]:
         assert len(means(run, tmp_path)) == 1
-        assert run.mean_step_ns is not None
-        assert f"step {milliseconds(run.mean_step_ns, 1)}" in recording(costs_of(run.path), "", "")
-        assert round(bar_ns(run)) == round(run.mean_step_ns)
+        assert run.tables.mean_step_ns is not None
+        assert f"step {milliseconds(run.tables.mean_step_ns, 1)}" in recording(
+            costs_of(run.path), "", ""
+        )
+        assert round(bar_ns(run)) == round(run.tables.mean_step_ns)
 
 
 def test_the_police_finds_what_it_looks_for(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.time.cause_names import NAMES
+from pyprof2.api import run_time
 from pyprof2.api.comparison import compare
 from pyprof2.api.run import load
 from pyprof2.reports.comparison import parts_by
@@ -79,7 +80,7 @@ def test_devices_are_idle_for_what_sql_adds_up(real_trace: Path) -> None:
     run = load(real_trace)
     if run.summary["no_gpu"]:
         pytest.skip("no work of a device")
-    _, windows = run.idle_and_windows()
+    _, windows = run_time.idle_and_windows(run.tables)
 
     right = run.sql((ORACLES / "idle.sql").read_text())
 
@@ -105,7 +106,7 @@ def test_ledgers_of_lines_hold_what_their_tables_do(real_trace: Path) -> None:
 
 def _asked(run: Run) -> list[dict[str, Any]]:
     """Return what is asked of the lines of a run: a query each."""
-    lines = run.line_table
+    lines = run.table("lines").to_pandas()
     ledgers = [name for name in ("device", "host") if (lines["ledger"] == name).any()]
     step = [int(lines["step"].max())] if lines["step"].notna().any() else []
     return [

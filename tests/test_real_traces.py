@@ -239,7 +239,7 @@ def test_every_node_has_the_forward_op_that_the_recorder_ties_it_to(
 ) -> None:
     run = load(shared_trace(f"kineto/{name}.json.gz"))
 
-    (rank,) = run.manifest["ranks"]
+    (rank,) = run.tables.manifest["ranks"]
     assert (rank["pairs_recorded"], rank["pairs_agree"]) == (count, count)
     ops = rows(run.table("ops"), "op", "forward_thread", "sequence_nr", "forward_op_id")
     nodes = [

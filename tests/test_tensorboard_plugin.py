@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.memory.op_memory import block_events
+from pyprof2.api import run_memory, run_time
 from pyprof2.api.job import JobOfRanks
 from pyprof2.api.run import load
 from pyprof2.reports.ranks import VIEWS
@@ -137,7 +138,7 @@ def test_kernels_by_op_and_properties_are_the_plugins(pair: Callable[[str], Pair
 @pytest.mark.parametrize("name", STEPPED)
 def test_steps_by_role_are_the_plugins(pair: Callable[[str], Pair], name: str) -> None:
     run, plugin = pair(name)
-    found = run.plugin_steps.drop(columns="rank")
+    found = run_time.plugin_steps(run.tables).drop(columns="rank")
 
     assert [f"{step}" for step in found.pop("step")] == plugin["overview"]["steps"]
     for times, expected in zip(found.to_numpy(), plugin["overview"]["times"], strict=True):
@@ -170,7 +171,7 @@ def test_memory_by_op_is_the_plugins(pair: Callable[[str], Pair], name: str, par
     run, plugin = pair(name)
     begin = int(run.trace["start_ns"].iloc[0])
     since = (plugin["memory"]["middle"] - begin) / 1e6
-    found = run.memory_by_op(None if part == "all" else (since, 1e9))
+    found = run_memory.memory_by_op(run.tables, None if part == "all" else (since, 1e9))
     names = [
         "self_increase_bytes", "self_allocation_bytes", "self_allocations", "increase_bytes",
         "allocation_bytes", "allocations", "calls",
@@ -185,7 +186,7 @@ def test_memory_by_op_is_the_plugins(pair: Callable[[str], Pair], name: str, par
 
 def test_blocks_are_the_plugins(pair: Callable[[str], Pair]) -> None:
     run, plugin = pair("tl_nsfwvit_h100")
-    found = [block_events(curve) for curve in run.memory_by_device().curves]
+    found = [block_events(curve) for curve in run_memory.memory_by_device(run.tables).curves]
 
     for events in found:
         device = "GPU0" if events["device_type"].iloc[0] == "cuda" else "CPU"
@@ -203,7 +204,7 @@ def test_shares_of_the_overview_are_the_plugins(pair: Callable[[str], Pair], nam
     said = {row["title"]: row["value"] for row in plugin["overview"]["summary"]}
     expected = [float(said[title].removesuffix(" %")) for title in OF_DEVICES]
 
-    (use,) = run.use_over_steps.to_dict("records")
+    (use,) = run.tables.frame("device_use").to_dict("records")
 
     # From the first step to the last, as there; its floats.
     assert [use[share] for share in run.device_shares] == pytest.approx(expected, abs=0.015)
@@ -216,7 +217,7 @@ def test_overlap_is_the_plugins_where_a_kernel_communicates(
     pair: Callable[[str], Pair], name: str
 ) -> None:
     run, plugin = pair(name)
-    ours = JobOfRanks(run).parts
+    ours = JobOfRanks(run.tables).parts
     steps = {step["step"]: step for step in run.steps.to_dict("records")}
     found = plugin["distributed"]["overlap"]
 
@@ -242,7 +243,7 @@ def test_overlap_is_the_plugins_where_a_kernel_communicates(
 @pytest.mark.parametrize("name", COMMUNICATING)
 def test_transfer_and_wait_need_the_other_ranks(pair: Callable[[str], Pair], name: str) -> None:
     run, plugin = pair(name)
-    ours = JobOfRanks(run).parts
+    ours = JobOfRanks(run.tables).parts
     steps = {step["step"]: step for step in run.steps.to_dict("records")}
     waits = plugin["distributed"]["wait"]
 
@@ -262,7 +263,7 @@ def test_collectives_by_op_are_the_plugins(pair: Callable[[str], Pair], name: st
     run, plugin = pair(name)
     rows = plugin["distributed"]["ops"]["worker"]
     own = run.collectives
-    ours = VIEWS["op"](JobOfRanks(run)).set_index("kind")
+    ours = VIEWS["op"](JobOfRanks(run.tables)).set_index("kind")
 
     # It knows ops of five names; `nccl:all_to_all` and `nccl:_all_gather_base` are none of them.
     assert set(ours.index) - {op.removeprefix("nccl:") for op in rows} == NOT_LISTED[name]
@@ -294,7 +295,7 @@ def test_a_collective_of_a_job_of_one_has_no_kernel(pair: Callable[[str], Pair])
     # There it communicates; here nothing does.
     assert plugin["distributed"]["wait"]["all"]["worker"] == [149, 0]
     assert run.collectives["kernel_id"].isna().all()
-    assert JobOfRanks(run).parts["comm_ns"].tolist() == [0] * 5
+    assert JobOfRanks(run.tables).parts["comm_ns"].tolist() == [0] * 5
 
 
 def _ns(times: list[float]) -> list[float]:

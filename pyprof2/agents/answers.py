@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyprof2.analysis.summaries.explain import parse_reference
+from pyprof2.api import run_profile, run_time
 from pyprof2.api.comparison import compare as compare_runs
 from pyprof2.api.run import Run
+from pyprof2.api.run_tables import RunTables
 from pyprof2.columns import as_text
 from pyprof2.errors import UsageError, refuse
 from pyprof2.pipeline.parsing import parse_found
@@ -124,7 +126,7 @@ class AgentTools:
             "totals": {name: summary[name] for name in (*gpu, "op_count", "op_time_ns")}
             | without
             | {"recorded_ns": run.spent.recorded_ns or None, "steps": len(summary["steps"])}
-            | total_utilization(run.utilization_rows),
+            | total_utilization(run_time.utilization_rows(run.tables)),
             "idle": idle[["cause", "time_ns", "window_pct"]].head(_FEW).to_dict("records"),
             "findings": fires[list(_FIND)].head(_FEW).to_dict("records"),
             "cannot_judge": sorted(set(silent["rule"])),
@@ -274,7 +276,7 @@ class AgentTools:
         """Read a store, or parse a recording into a temporary one."""
         scratch: Path | None = None
         if is_store(found):
-            run = Run(found)
+            run = Run(RunTables(found))
         else:
             scratch = Path(tempfile.mkdtemp(prefix="pyprof2-"))
             try:
@@ -283,7 +285,7 @@ class AgentTools:
                 stage.mkdir(parents=True)
                 staged = self.folders.lay_out(found, stage)
                 named = Readable([staged], [(f"{stage}/", "")])
-                run = Run(parse_found(named, scratch / "store", looks_at_code=False))
+                run = Run(RunTables(parse_found(named, scratch / "store", looks_at_code=False)))
             except BaseException as error:
                 shutil.rmtree(scratch, ignore_errors=True)
                 error.args = tuple(str(each).replace(f"{scratch}/", "") for each in error.args)
@@ -315,7 +317,7 @@ class AgentTools:
 
         asked = [name for name in columns if name in PROFILE_COLUMNS]
         selection = _selection(chosen)
-        rows = opened.run.rows({*_KERNEL, *asked, *columns_of(selection)})
+        rows = run_profile.rows_of(opened.run.tables, {*_KERNEL, *asked, *columns_of(selection)})
         rows = select(rows, **selection).sort_values("dur_ns", ascending=False, kind="stable")
         ids = [_id(opened, row) for row in rows[["rank", "kernel_id", "op_id"]].to_dict("records")]
         names = list(dict.fromkeys([*_KERNEL[2:], *asked]))
@@ -345,7 +347,7 @@ class AgentTools:
         found = run.profile(axes, columns=asked, span="all", **selection)
         keys = [AXES[axis_named(axis)] for axis in axes]
         wanted = {*keys, "rank", "kernel_id", "op_id", "dur_ns", *columns_of(selection)}
-        rows = select(run.rows(wanted), **selection).reset_index(drop=True)
+        rows = select(run_profile.rows_of(run.tables, wanted), **selection).reset_index(drop=True)
         texts = as_text(rows[keys].astype(object).where(rows[keys].notna(), NONE))
         longest = (
             rows.groupby([texts[key] for key in keys], observed=True)["dur_ns"].idxmax().tolist()

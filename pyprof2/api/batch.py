@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyprof2.analysis.summaries.batch.limits import Elsewhere
 from pyprof2.analysis.summaries.batch.model import Model, fit_model
 from pyprof2.analysis.summaries.batch.recorded import INPUT, recorded
+from pyprof2.api import run_memory
 from pyprof2.api.prediction import IDLE, OTHER_VENDOR, PredictedStep, Question
 from pyprof2.api.run import Run, load
 from pyprof2.columns import as_text
@@ -58,7 +59,7 @@ def recorded_of(batch: int, run: Run) -> Recorded:
 def _savable(run: Run, rank: int) -> Savable | None:
     from pyprof2.analysis.summaries.batch.recorded import savable_of
 
-    profile = run.memory_by_device()
+    profile = run_memory.memory_by_device(run.tables)
     own = [curve for curve in profile.curves if curve.rank == rank]
     return savable_of(replace(profile, curves=own))
 
@@ -97,7 +98,7 @@ def elsewhere(
     """
     found: dict[str, dict[int, Elsewhere]] = {device.name: {} for device in devices}
     for batch, run in runs.items():
-        prediction = PredictedStep(run)
+        prediction = PredictedStep(run.tables)
         here = prediction.window[1] / 1e6
         for device in devices:
             (row,) = prediction.rows_of(device, Question())

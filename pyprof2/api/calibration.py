@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.hardware.roofline import Floats
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.prediction.model import Work
-    from pyprof2.api.prediction import RecordedRun
+    from pyprof2.api.run_tables import RunTables
 
 _ROUNDS: Final = 8
 """Each share moves a little what the other kernels are bound by."""
@@ -29,7 +29,7 @@ _LEAST, _MOST = 0.02, 1.5
 _WHATS: Final = (FULL, HALF, MEMORY)
 
 
-def calibrated(one: RecordedRun, other: RecordedRun) -> dict[str, Any]:
+def calibrated(one: RunTables, other: RunTables) -> dict[str, Any]:
     """Return a description of the second recording's device, with the shares of its peaks.
 
     They are those with which the first recording's prediction has as much time in kernels that

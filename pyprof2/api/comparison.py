@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pandas as pd
 
 from pyprof2.analysis.axes import check_known_once
+from pyprof2.api import run_profile, run_time
 from pyprof2.api.run import Run, load
 from pyprof2.columns import as_text
 from pyprof2.errors import refuse
@@ -138,12 +139,12 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
 
     if run.summary["no_gpu"]:
         ranges = read_table(run.path, "ranges", compared_sides.RANGES)
-        side = compared_sides.cpu_side(run.rows(), ranges, chosen, extra)
+        side = compared_sides.cpu_side(run_profile.rows_of(run.tables), ranges, chosen, extra)
     else:
-        ranks, names = run.tables_of(), ("kernels", "copies")
+        ranks, names = run.tables.ranks, ("kernels", "copies")
         steps = read_table(run.path, "steps", compared_sides.STEPS)
         windows = compared_sides.windows_of_steps(steps, chosen)
-        idle = compared_sides.idle_by_step(run.idle_parts(compared_sides.IDLE))
+        idle = compared_sides.idle_by_step(run_time.idle_parts(run.tables, compared_sides.IDLE))
         if windows.empty and chosen is None:
             needed = dict.fromkeys(names, compared_sides.WORK) | {"trace": compared_sides.TRACE}
             recorded = [compared_sides.recorded_windows(rank.several(needed)) for rank in ranks]
@@ -157,7 +158,8 @@ def _side(run: Run, chosen: Chosen, extra: Sequence[str]) -> Side:
         )
         side = compared_sides.device_side(parts, windows, idle, extra)
     if side.windows.empty:
-        refuse(f"{run.label}: has none of these steps; pyprof2 prof --by step lists what there is")
+        there_is = "pyprof2 prof --by step lists what there is"
+        refuse(f"{run.tables.label}: has none of these steps; {there_is}")
     return side
 
 
@@ -333,5 +335,6 @@ def _peak_bytes(run: Run) -> float:
     on_device = known & (as_text(memory["device_type"]) != "cpu")
     chosen = memory[on_device if on_device.any() else known]
     if chosen.empty:
-        refuse(f"{run.label}: no memory was recorded; record with profile(profile_memory=True)")
+        how = "record with profile(profile_memory=True)"
+        refuse(f"{run.tables.label}: no memory was recorded; {how}")
     return float(chosen["allocated_bytes"].max())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from pyprof2.analysis.job.slow_ranks import (
 )
 from pyprof2.analysis.job.what_if import links_as_others
 from pyprof2.api.displays import Displayed
+from pyprof2.api.run_tables import kept
 from pyprof2.columns import as_pandas
 from pyprof2.errors import UsageError
 from pyprof2.pipeline.many_ranks import (
@@ -45,13 +46,11 @@ from pyprof2.result_tables import PARTS
 from pyprof2.store.folder import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from pyprof2.analysis.intervals import Int
     from pyprof2.analysis.job.reduce import Reduced
-    from pyprof2.analysis.time.step_times import TimedStep
-    from pyprof2.store.rank_tables import RankTables
+    from pyprof2.api.run_tables import RunTables
 
 _OF_STRAGGLERS: Final = (
     "rank", "verdict", "score", "excess_pct", "z", "gain_ns", "lo_ns", "hi_ns", "gain_pct",
@@ -71,51 +70,16 @@ _TOO_MANY: Final = (
 )
 
 
-class Ranks(Protocol):
-    """Parts of a run that a job needs: its folder, its totals, tables of one rank or of each."""
-
-    @property
-    def path(self) -> Path:
-        """The store."""
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """Totals of all ranks."""
-
-    @property
-    def span_option(self) -> str:
-        """The option of a command line that names its span."""
-
-    @property
-    def source_roots(self) -> list[str]:
-        """The folders of the user's own code."""
-
-    @property
-    def collectives(self) -> pd.DataFrame:
-        """One row per collective of each rank."""
-
-    @property
-    def clocks(self) -> pd.DataFrame:
-        """How the clocks of ranks differ."""
-
-    @property
-    def slow_starts(self) -> set[TimedStep]:
-        """The first steps that no mean has."""
-
-    def tables_of(self, rank: int | None = None) -> list[RankTables]:
-        """Return the tables of one rank, or of each."""
-
-
 @dataclass
 class JobOfRanks(Displayed):
     """Results over all ranks of a run together.
 
     Attributes:
-        run: the run.
+        run: the tables of the run.
         one_clock: whether the user says that its ranks share a clock.
     """
 
-    run: Ranks
+    run: RunTables
     one_clock: bool = False
     _gains: dict[str, what_if.Gain] = field(default_factory=dict, init=False, repr=False)
 
@@ -177,17 +141,17 @@ class JobOfRanks(Displayed):
 
     @property
     def _numbers(self) -> list[int]:
-        return [each.rank for each in self.run.tables_of()]
+        return [each.rank for each in self.run.ranks]
 
     def _members_of(self, rank: int) -> pd.DataFrame:
         found = self.members[self.members["rank"] == rank]
-        (tables,) = self.run.tables_of(rank)
+        (tables,) = self.run.of(rank)
         rows = found.sort_values("start_ns", kind="stable").reset_index(drop=True)
         return with_kernels(rows, tables.read("collectives", ("collective_id", "kernel_id")))
 
     def _rank_graph(self, rank: int) -> tuple[RankGraph, pd.DataFrame]:
-        (tables,), members = self.run.tables_of(rank), self._members_of(rank)
-        return rank_graph(tables.chunked, members, rank, self.reduced.align(rank)), members
+        (tables,), members = self.run.of(rank), self._members_of(rank)
+        return rank_graph(tables.parts, members, rank, self.reduced.align(rank)), members
 
     @cached_property
     def roles(self) -> dict[int, Any]:
@@ -203,7 +167,7 @@ class JobOfRanks(Displayed):
         """
         if self.is_large:
             return as_pandas(read_table(self.run.path, "parts"), PARTS.never_null)
-        frames = [parts_of_rank(each, self._members_of(each.rank)) for each in self.run.tables_of()]
+        frames = [parts_of_rank(each, self._members_of(each.rank)) for each in self.run.ranks]
         return pd.concat(frames, ignore_index=True)
 
     @cached_property
@@ -241,7 +205,7 @@ class JobOfRanks(Displayed):
     def _late_hosts(self) -> pd.DataFrame:
         """The idle time that late hosts are to blame for."""
         names = ["rank", "step", "cause", "op", "source", "time_ns"]
-        parts = [each.read("idle", names) for each in self.run.tables_of()]
+        parts = [each.read("idle", names) for each in self.run.ranks]
         idle = pa.concat_tables(parts).unify_dictionaries()
         late = idle.filter(pc.is_in(idle["cause"], pa.array(sorted(LATE))))
         frame: pd.DataFrame = late.to_pandas()
@@ -552,7 +516,7 @@ class JobOfRanks(Displayed):
     @cached_property
     def _ranks_of_groups(self) -> dict[str, frozenset[int]]:
         of_group: dict[str, frozenset[int]] = {}
-        for each in self.run.tables_of():
+        for each in self.run.ranks:
             # The list of a group's ranks is as long as the group: of one rank at a time.
             rows = each.read("collectives", ("group_key", "group_ranks"))
             for at, key in enumerate(rows["group_key"].to_pylist()):
@@ -618,7 +582,7 @@ class JobOfRanks(Displayed):
 
     def _host_work(self, rank: int, start: Int, end: Int) -> pd.DataFrame:
         """Return what a rank's host did in stretches that are on the clock of the reference."""
-        (tables,) = self.run.tables_of(rank)
+        (tables,) = self.run.of(rank)
         found = tables.several(HOST_WORK)
         own = int_column(found["launches"], "start_ns", 0)
         aligned = self.reduced.align(rank)(own)
@@ -630,7 +594,7 @@ class JobOfRanks(Displayed):
     def _stretches(self) -> list[pd.DataFrame]:
         return [
             stretches(each.read("ops", OPS), self._members_of(each.rank), each.rank)
-            for each in self.run.tables_of()
+            for each in self.run.ranks
         ]
 
     def what_if(
@@ -657,7 +621,7 @@ class JobOfRanks(Displayed):
         gains = []
         ranks = [] if rank is None else [rank] if isinstance(rank, int) else [*dict.fromkeys(rank)]
         for each in ranks:
-            self.run.tables_of(each)
+            self.run.of(each)
         if self.is_large and (ranks or transfers is not None):
             gains += [self._without(*ranks)[0]] if ranks else []
             gains += [] if transfers is None else [self.many.scale_transfers(transfers)]
@@ -675,3 +639,9 @@ class JobOfRanks(Displayed):
             msg = "no change is named: scale, rank, ideal, transfers or overlap"
             raise UsageError(msg)
         return what_if.gains_frame(gains)
+
+
+@kept
+def job_of_ranks(tables: RunTables) -> JobOfRanks:
+    """Return the results over all ranks of a run together."""
+    return JobOfRanks(tables)

@@ -42,6 +42,7 @@ def memory(
         UsageError: there is no such span.
     """
     from pyprof2.api.run import load
+    from pyprof2.api.run_memory import memory_by_device
 
     path = place(path)
     folder = tempfile.mkdtemp(prefix="pyprof2-")
@@ -53,7 +54,7 @@ def memory(
                 found = _of_snapshots(local, snapshots)
             else:
                 run = load(local, source_root=source_root, progress=progress)
-                found = run.of_span(span).memory_by_device()
+                found = memory_by_device(run.tables.of_span(span))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -61,7 +62,7 @@ def memory(
         shutil.rmtree(folder, ignore_errors=True)
     else:
         # It is read further when somebody asks when forward was.
-        weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(run.tables, shutil.rmtree, folder, ignore_errors=True)
     return replace(found, path=path)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,7 @@ from pyprof2.analysis.prediction.scaling import (
 )
 from pyprof2.analysis.prediction.work import Rows, remarks, why_not
 from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
+from pyprof2.api.job import job_of_ranks
 from pyprof2.errors import refuse
 from pyprof2.recording import code_column, has_text, int_column
 from pyprof2.signatures import Tensor, nbytes, parse_inputs
@@ -57,8 +58,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.prediction.links import Link
     from pyprof2.analysis.prediction.model import Predicted, Work
     from pyprof2.analysis.prediction.parameters import Parameters
-    from pyprof2.analysis.summaries.spent import Spent
-    from pyprof2.api.job import JobOfRanks
+    from pyprof2.api.run_tables import RunTables
     from pyprof2.store.rank_tables import RankTables
 
 LEVEL: Final = 0.8
@@ -86,33 +86,6 @@ COLUMNS_SHOWN: Final = (
     "money_per_million", "money_per_million_lo", "money_per_million_hi", "why",
 )  # fmt: skip
 _TEXTS: Final = ("device", "bound_by", "eta_source", "why")
-
-
-class RecordedRun(Protocol):
-    """Parts of a run that a prediction needs."""
-
-    @property
-    def label(self) -> str:
-        """The name that messages have for it."""
-
-    @property
-    def spent(self) -> Spent:
-        """Where the time of the devices went."""
-
-    @property
-    def manifest(self) -> Mapping[str, Any]:
-        """That of the store."""
-
-    @property
-    def device(self) -> Path | str | None:
-        """Name or file of the device to use instead of the recorded one."""
-
-    @property
-    def ranks(self) -> JobOfRanks:
-        """All ranks together."""
-
-    def tables_of(self, rank: int | None = None) -> list[RankTables]:
-        """Return the tables of one rank, or of each."""
 
 
 @dataclass(frozen=True)
@@ -190,12 +163,12 @@ class PredictedStep:
     """The step that is predicted, of the lowest rank whose devices worked.
 
     Attributes:
-        run: the run.
+        run: its tables.
         step: its number; None: that of median time.
         parameters: the fitted numbers.
     """
 
-    run: RecordedRun
+    run: RunTables
     step: int | None = None
     parameters: Parameters = field(default_factory=shipped)
 
@@ -206,7 +179,7 @@ class PredictedStep:
         Raises:
             UsageError: no device worked.
         """
-        worked = (each for each in self.run.tables_of() if each.parts("kernels").row_count)
+        worked = (each for each in self.run.ranks if each.parts("kernels").row_count)
         first = next(worked, None)
         if first is None:
             refuse(f"{self.run.label}: no device worked in it, so there is nothing to predict")
@@ -266,7 +239,7 @@ class PredictedStep:
         names = ("kernel_id", "instance_id", "wait_ns", "kind")
         none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in names})
         rank = self.tables.rank
-        graph = rank_graph(self.tables.chunked, none, rank, lambda time: time)
+        graph = rank_graph(self.tables.parts, none, rank, lambda time: time)
         return StepGraph.of(job_graph([graph], {rank: none}), step)
 
     @cached_property
@@ -289,7 +262,7 @@ class PredictedStep:
     @cached_property
     def world_size(self) -> int:
         """How many ranks there were."""
-        return max(self.run.ranks.world_size, len(self.run.tables_of()), 1)
+        return max(job_of_ranks(self.run).world_size, len(self.run.ranks), 1)
 
     # -- one device ------------------------------------------------------------------------------
 
@@ -691,7 +664,7 @@ def priced(prices: Sequence[tuple[str | None, float]], source: Device | None) ->
 
 
 def predicted(
-    run: RecordedRun, on: str | Device | Sequence[str | Device], step: int | None,
+    run: RunTables, on: str | Device | Sequence[str | Device], step: int | None,
     question: Mapping[str, Any],
 ) -> pd.DataFrame:  # fmt: skip
     """Return what `Run.predict` does."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pandas as pd
 
     from pyprof2.analysis.memory.profile import MemoryProfile
@@ -14,15 +13,8 @@ if TYPE_CHECKING:
     from pyprof2.store.rank_tables import RankTables
 
 
-def memory_by_device(
-    tables: RunTables, forward_times: Callable[[int], pd.DataFrame]
-) -> MemoryProfile:
-    """Return the memory of all devices over time.
-
-    Args:
-        tables: of the run.
-        forward_times: returns what `forward_times_of` does of a rank, when somebody asks for it.
-    """
+def memory_by_device(tables: RunTables) -> MemoryProfile:
+    """Return the memory of all devices over time, as `pyprof2.memory` does of a path."""
     from pyprof2.analysis.memory.curves import EVENTS_NEEDED, curves_of_rank
     from pyprof2.analysis.memory.profile import MemoryProfile
     from pyprof2.analysis.memory.tags import last_weights
@@ -36,10 +28,12 @@ def memory_by_device(
     curves.sort(key=lambda curve: (curve.rank, curve.device_type == "cpu", curve.device or 0))
     weights = last_weights(tables.table("weights"))
     begins = _begins(tables)
+    # It keeps the tables, with which a store that is a temporary one goes away.
+    forward_times = partial(_forward_times, tables)
     return MemoryProfile(tables.path, curves, {}, tags, weights, forward_times, begins)
 
 
-def forward_times_of(tables: RunTables, rank: int) -> pd.DataFrame:
+def _forward_times(tables: RunTables, rank: int) -> pd.DataFrame:
     """Return the times of forward of a rank's layers."""
     from pyprof2.analysis.memory.retained import forward_times
 
@@ -50,7 +44,17 @@ def forward_times_of(tables: RunTables, rank: int) -> pd.DataFrame:
 
 
 def memory_by_op(tables: RunTables, window_ms: tuple[float, float] | None) -> pd.DataFrame:
-    """Return what each op allocated and released."""
+    """Return what each op allocated and released, its own and with the ops inside of it.
+
+    Args:
+        tables: of the run.
+        window_ms: first and last moment since the recording of the rank began, both included;
+            None: the whole recording.
+
+    Returns:
+        A row per rank, device and op, with
+        `pyprof2.analysis.memory.op_memory.STATISTICS_COLUMNS`.
+    """
     from pyprof2.analysis.memory.op_memory import MEMORY_NEEDED, OPS_NEEDED, memory_by_op
 
     begins = _begins(tables)

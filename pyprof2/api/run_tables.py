@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -17,13 +21,15 @@ from pyprof2.store.rank_tables import RankTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from pathlib import Path
 
     import pandas as pd
 
     from pyprof2.analysis.hardware.devices import Device
     from pyprof2.analysis.summaries.totals import Totals
     from pyprof2.analysis.time.step_times import TimedStep
+
+_Found = TypeVar("_Found")
+_More = ParamSpec("_More")
 
 
 def listed(numbers: Iterable[int]) -> str:
@@ -33,12 +39,40 @@ def listed(numbers: Iterable[int]) -> str:
 
 @dataclass
 class RunTables:
-    """The tables of all ranks; see `RankTables` for `device` and `source_root`."""
+    """The tables of all ranks of a run; what is found in them is kept with them.
+
+    Attributes:
+        path: the store.
+        device: name or file of the device whose roofs to use; None: the recorded one.
+        source_root: the folder of the user's own code; None: the one that the store was made with.
+        first_ids: of one span of each rank, what to add to its ids, by rank and column, to have
+            those of all spans.
+        label: what messages call it: as the user named it, where `path` is a temporary store.
+        whole: the tables of all spans, where these are of one of each rank.
+        made: what functions that are `kept` returned, by their names and arguments.
+    """
 
     path: Path
-    device: Path | str | None
-    source_root: str | None
+    device: Path | str | None = None
+    source_root: str | None = None
+    first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
+    label: str = field(default="", repr=False)
+    whole: RunTables | None = field(default=None, repr=False)
+    made: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False, repr=False)
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Read the manifest, which refuses what is no store.
+
+        Raises:
+            UsageError: `device` is neither a name that is known nor a file.
+        """
+        self.manifest = read_manifest(self.path)
+        self.label = self.label or str(self.path)
+        if self.device is not None:
+            from pyprof2.analysis.hardware.verdict import named_device
+
+            named_device(self.device)
 
     @cached_property
     def ranks(self) -> list[RankTables]:
@@ -113,6 +147,11 @@ class RunTables:
         both = zip(self.ranks, self._totals, strict=True)
         return [(rank, totals) for rank, totals in both if rank.rank in chosen]
 
+    @property
+    def counted_ranks(self) -> list[RankTables]:
+        """The tables of the ranks that a profile is of."""
+        return [rank for rank, _ in self.counted]
+
     @cached_property
     def summary(self) -> Summary:
         """Totals, busy time and coverage."""
@@ -150,34 +189,6 @@ class RunTables:
 
         return slow_starts(self.windows)
 
-
-@dataclass
-class OfTables:
-    """A run as its tables, its device and its manifest; the attributes are those of `Run`."""
-
-    path: Path
-    device: Path | str | None = None
-    source_root: str | None = None
-    first_ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict, repr=False)
-    label: str = field(default="", repr=False)
-
-    def __post_init__(self) -> None:
-        """Read the manifest, which refuses what is no store.
-
-        Raises:
-            UsageError: `device` is neither a name that is known nor a file.
-        """
-        self.manifest = read_manifest(self.path)
-        self.label = self.label or str(self.path)
-        if self.device is not None:
-            from pyprof2.analysis.hardware.verdict import named_device
-
-            named_device(self.device)
-
-    @cached_property
-    def _tables(self) -> RunTables:
-        return RunTables(self.path, self.device, self.source_root)
-
     @property
     def peaks(self) -> Device | None:
         """The limits of the devices; None where they are not known, or not all of one kind."""
@@ -185,6 +196,66 @@ class OfTables:
 
         if self.device is not None:
             return named_device(self.device)
-        found = [find_peaks(row) for row in self._tables.table("devices").to_pylist()]
+        found = [find_peaks(row) for row in self.table("devices").to_pylist()]
         first = next(iter(found), None)
         return first if first and all(each and each.name == first.name for each in found) else None
+
+    @property
+    def mean_step_ns(self) -> float | None:
+        """The mean time of a step over all ranks in ns, as every screen has it; None without steps.
+
+        It is from the step's beginning until the last work ends that it launched. A first step
+        that took much longer than the others is left out.
+        """
+        usual = [each.dur_ns for each in self.windows if each not in self.slow_starts]
+        return sum(usual) / len(usual) if usual else None
+
+    def of_span(self, span: int | str) -> RunTables:
+        """Return the tables of one span of each rank, or of all; see `Run.of_span`."""
+        chosen = {
+            rank: own[-1] if span == "latest" else int(span)
+            for rank, own in self.spans.items()
+            if span == "latest" or span in own
+        }
+        if span == "all" or all(own == [chosen.get(rank)] for rank, own in self.spans.items()):
+            return self
+        if not chosen:
+            numbers = sorted({number for own in self.spans.values() for number in own})
+            refuse(f"span {span}: no such span; there is {listed(numbers)}, latest and all")
+        from pyprof2.pipeline.spans import write_spans
+
+        folder = tempfile.mkdtemp(prefix="pyprof2-")
+        try:
+            store = Path(folder) / "store"
+            first_ids = write_spans(self.path, chosen, store)
+            found = RunTables(store, self.device, self.source_root, first_ids, self.label, self)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
+        return found
+
+    @property
+    def span_option(self) -> str:
+        """The option of a command line that picks this run of the store, such as ` --span 0`."""
+        if self.whole is None:
+            return " --span all" if any(len(own) > 1 for own in self.spans.values()) else ""
+        latest = {rank: own[-1:] for rank, own in self.whole.spans.items()}
+        chosen = next(iter(self.spans.values()))[0]
+        return "" if self.spans == latest else f" --span {chosen}"
+
+
+def kept(
+    make: Callable[Concatenate[RunTables, _More], _Found],
+) -> Callable[Concatenate[RunTables, _More], _Found]:
+    """Have what a function makes of the tables of a run made once, and kept with them."""
+
+    @wraps(make)
+    def found(tables: RunTables, /, *args: _More.args, **named: _More.kwargs) -> _Found:
+        key = (make.__qualname__, *args, *named.items())
+        if key not in tables.made:
+            tables.made[key] = make(tables, *args, **named)
+        result: _Found = tables.made[key]
+        return result
+
+    return found

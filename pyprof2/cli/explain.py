@@ -39,7 +39,7 @@ def add_to(commands: arguments.Commands) -> None:
 def run(args: argparse.Namespace) -> None:
     """Explain `args.reference`."""
     from pyprof2.analysis.summaries.explain import parse_reference
-    from pyprof2.api.run import PREDICTION
+    from pyprof2.api.run_findings import PREDICTION
 
     if not args.reference.startswith(PREDICTION):
         parse_reference(args.reference)

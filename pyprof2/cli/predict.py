@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.reports.prediction import Deadline, show
 
     devices = asked_devices(args.on, args.device)
-    prediction = PredictedStep(arguments.loaded(args, device=args.recorded_on), args.step)
+    prediction = PredictedStep(arguments.loaded(args, device=args.recorded_on).tables, args.step)
     question = Question(
         args.ranks, args.link, not args.no_overlap, args.level / 100, args.batch_size,
         priced(args.price, prediction.source),
@@ -170,6 +170,6 @@ def _calibrate(args: argparse.Namespace) -> None:
     arguments.refuse({words: args.input is not None or args.on or args.device})
     files.check_free(args.output, force=args.force)
     progress = arguments.wants_progress(args)
-    one, other = (load(path, progress=progress) for path in args.calibrate)
+    one, other = (load(path, progress=progress).tables for path in args.calibrate)
     content = msgspec.json.format(files.json_text(calibrated(one, other)), indent=2)
     files.write_text(content + "\n", args.output)

@@ -175,6 +175,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Show the profile of `args.input`."""
+    from pyprof2.api import run_serving
     from pyprof2.cli.query import asks_for_serving, check_breakdown, has_no_choice, read_query
     from pyprof2.reports.files import call
 
@@ -203,7 +204,7 @@ def run(args: argparse.Namespace) -> None:
         args.by == ["step"]
         and has_no_choice(args)
         and not loaded.summary.get("steps")
-        and loaded.is_of_server
+        and run_serving.is_of_server(loaded.tables)
     ):
         from pyprof2.reports.serving import ServingQuery, show_serving
 
@@ -218,10 +219,11 @@ def run(args: argparse.Namespace) -> None:
 
 def show(loaded: Run, query: Query, *, quiet: bool = False) -> None:
     """Show the profile that `query` asks for, and on stderr problems of the recording."""
+    from pyprof2.api import run_findings
     from pyprof2.reports.profile import Profile
 
     profile = Profile(loaded, query)
     if not quiet:
         messages.say_why_empty(profile.missing, query.input)
-        messages.warn(loaded.warnings, query.input)
+        messages.warn(run_findings.warnings(loaded.tables), query.input)
     profile.write()

@@ -52,5 +52,5 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.api.job import JobOfRanks
     from pyprof2.reports.ranks import RanksQuery, show
 
-    job = JobOfRanks(arguments.loaded(args), args.one_clock)
+    job = JobOfRanks(arguments.loaded(args).tables, args.one_clock)
     show(job, RanksQuery(args.by, args.rank, args.top, target))

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     from pyprof2.reports.ranks import show_gains
 
     run = arguments.loaded(args)
-    gains = JobOfRanks(run, args.one_clock).what_if(
+    gains = JobOfRanks(run.tables, args.one_clock).what_if(
         scale=args.scale, rank=args.rank, ideal=args.ideal, transfers=args.transfers,
         overlap=args.overlap,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pyprof2.analysis.time.line_tree import LINE
+from pyprof2.api import run_memory, run_time
 from pyprof2.frames import is_own_path
 
 if TYPE_CHECKING:
@@ -133,13 +134,13 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
     from pyprof2.api.run import load
 
     run = load(path)
-    profile = run.line_profile(LineQuery(within=within))
+    profile = run_time.line_profile(run.tables, LineQuery(within=within))
     steps = len([1 for _, number in profile.steps if number is not None])
-    root = next(iter(run.source_roots), None)
+    root = next(iter(run.tables.source_roots), None)
     files = _files(profile.table, root)
     memory_of, peak = _add_memory(run, files)
     _add_rates(run, files)
-    for code in run.manifest.get("code", []):
+    for code in run.tables.manifest.get("code", []):
         if code["path"] in files:
             files[code["path"]]["sha256"] = code["sha256"]
             files[code["path"]]["hashes"] = code["lines"]
@@ -151,13 +152,13 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
         root=root,
         ledger=profile.ledger,
         steps=steps,
-        step_ns=(None if within else run.mean_step_ns) or profile.total_ns / max(1, steps),
+        step_ns=(None if within else run.tables.mean_step_ns) or profile.total_ns / max(1, steps),
         total_ns=profile.total_ns,
         # When the recording ended, else when it was written.
         recorded_at=path.stat().st_mtime
         if to_unix is None
         else float((int(trace["end_ns"]) + to_unix) / 1e9),
-        by_function=run.lines_are_functions,
+        by_function=run_time.lines_are_functions(run.tables),
         device=", ".join(dict.fromkeys(str(n) for n in run.devices["name"].dropna())),
         memory_of=memory_of,
         peak_bytes=peak,
@@ -171,7 +172,7 @@ def costs_of(path: Path, within: str | None = None) -> Costs:
 
 def _entry(run: Run) -> EntryRecorded | None:
     """Return the entry point of a recording; None: it is of none, or of several."""
-    found = [rank["entry"] for rank in run.manifest["ranks"] if "entry" in rank]
+    found = [rank["entry"] for rank in run.tables.manifest["ranks"] if "entry" in rank]
     if not found or any(each != found[0] for each in found):
         return None
     return EntryRecorded(file=found[0]["file"], batch_size=found[0]["batch_size"])
@@ -224,7 +225,7 @@ def _text(value: Any) -> str | None:
 
 def _add_memory(run: Run, files: dict[str, FileCosts]) -> tuple[str, int]:
     """Add the bytes of each line at the peak of the fullest device; return its name and peak."""
-    memory = run.memory_by_device()
+    memory = run_memory.memory_by_device(run.tables)
     if not memory.curves:
         return "", 0
     # By place: the CPU has no number, and null is no part of a key.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.summaries.advice import alike
+from pyprof2.api import run_time
 from pyprof2.columns import as_text
 from pyprof2.errors import UsageError
 from pyprof2.frames import shown_line
@@ -60,7 +61,7 @@ def show(run: Run, query: AdviceQuery) -> None:
     if bounds.empty:
         target.write_lines([_NOTHING])
         return
-    roots = run.source_roots
+    roots = run.tables.source_roots
     lines = [shown_line(s, roots) if isinstance(s, str) else "" for s in findings["source"]]
     findings = findings.assign(source=lines)
     if target.form == "markdown":
@@ -68,7 +69,7 @@ def show(run: Run, query: AdviceQuery) -> None:
     else:
         width = target.line_width
         lines = [*_first(run, query, width), *_text(findings, bounds, width)]
-        if run.idle_windows.empty and run.table("memory").num_rows:
+        if run_time.idle_windows(run.tables).empty and run.table("memory").num_rows:
             lines += _wrap(_OF_CPU, width)
         target.write_lines(lines)
 

@@ -10,6 +10,7 @@ from pyprof2.analysis.axes import in_words
 from pyprof2.analysis.summaries.checks import doubts, has_foreign_work, open_steps
 from pyprof2.analysis.summaries.spent import LARGE
 from pyprof2.analysis.summaries.totals import total_utilization
+from pyprof2.api import run_findings, run_profile, run_serving, run_time
 from pyprof2.frames import shown_line
 from pyprof2.reports.cells import clean
 from pyprof2.units import counted, format_rate, format_time
@@ -41,19 +42,19 @@ def heading(run: Run, width: int) -> list[str]:
     ranks = summary["ranks"]
     items = [("ranks", step_numbers(ranks) if len(ranks) > 1 else "")]
     steps = summary["steps"]
-    spans = sorted({number for own in run.spans.values() for number in own})
+    spans = sorted({number for own in run.tables.spans.values() for number in own})
     if len(spans) > 1:
         items.append(("spans", step_numbers(spans)))
-    elif run.first_ids:
+    elif run.tables.first_ids:
         items.append(("span", f"{step_numbers(spans)}, of several: --span N or all"))
     items.append(("step" if len(steps) == 1 else "steps", step_numbers(steps) or "none"))
-    items.append(("open", ", ".join(open_steps(run.manifest))))
+    items.append(("open", ", ".join(open_steps(run.tables.manifest))))
     if summary["no_gpu"]:
-        host = "not read; its host" if has_foreign_work(run.manifest) else "CPU"
+        host = "not read; its host" if has_foreign_work(run.tables.manifest) else "CPU"
         if summary["gpu_call_count"]:
             host = "work not delivered; its host"
         items.insert(0, ("device", ", ".join([host, *summary["devices"]])))
-        calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+        calls, time = run_profile.ledger(run.tables)[["count", "time_ns"]].sum().tolist()
         items.append(("op calls", f"{calls:,} in {format_time(time)}{_with_engine(summary, time)}"))
     else:
         kernels, copies = summary["kernel_time_ns"], summary["copy_time_ns"]
@@ -62,8 +63,8 @@ def heading(run: Run, width: int) -> list[str]:
         items.append(("copies", format_time(copies) if copies else ""))
         items.append(("busy", _busy(run)))
         items.append(("linked", _linked(summary)))
-    if run.device is not None:
-        items.append(("roofs of", str(run.device)))
+    if run.tables.device is not None:
+        items.append(("roofs of", str(run.tables.device)))
     lines: list[str] = []
     # Side by side, on as many lines as they need.
     for item in [f"{name} {clean(value)}" for name, value in items if value]:
@@ -71,7 +72,7 @@ def heading(run: Run, width: int) -> list[str]:
             lines[-1] += f" | {item}"
         else:
             lines.append(item[:width])
-    if not steps and not summary["no_gpu"] and run.is_of_server:
+    if not steps and not summary["no_gpu"] and run_serving.is_of_server(run.tables):
         lines += textwrap.wrap(_serving_line(run), width)
     known = [f"{each.name} {each.value}" for each in figures(run) if each.value is not None]
     lines += textwrap.wrap(" | ".join(known), width)
@@ -140,7 +141,7 @@ def share_text(part: int, whole: int) -> str:
 
 def _utilization(run: Run) -> list[str]:
     """Return MFU, and HFU where it is another number."""
-    shares = total_utilization(run.utilization_rows)
+    shares = total_utilization(run_time.utilization_rows(run.tables))
     mfu, hfu = shares["mfu_pct"], shares["hfu_pct"]
     if mfu is None or hfu is None:
         return []
@@ -152,7 +153,7 @@ def _utilization(run: Run) -> list[str]:
 
 def share_of_peak(run: Run, share: float) -> str:
     """Return MFU or HFU as text: a lower bound where FLOPs of matrix work are not known."""
-    parts = [row["counted_pct"] for row in run.utilization_rows]
+    parts = [row["counted_pct"] for row in run_time.utilization_rows(run.tables)]
     known = [each for each in parts if each is not None]
     least = "" if known and min(known) >= _COUNTED_PCT else "at least "
     return f"{least}{format_rate(share)} %"
@@ -164,7 +165,7 @@ def _percent(value: float | None) -> str:
 
 def _serving_line(run: Run) -> str:
     """Return the phases of a server's steps in a line; empty: there are none."""
-    steps = run.serving_table()
+    steps = run_serving.serving_table(run.tables)
     phase = steps["phase"].cast("string").fill_null("unknown")
     own = steps.set_column(steps.column_names.index("phase"), "phase", phase)
     own = own.filter(own["serving_step"].is_valid())
@@ -244,9 +245,8 @@ def sentence(run: Run, disturbed: Collection[str] = ()) -> str:
         words = _without_gpu(run)
     else:
         words = f"{_whole(run)}: {', '.join(_shares(run))}"
-        unsure = "; ".join(
-            [*doubts(run.manifest), *_not_recorded(run, disturbed), *_disturbed(run, disturbed)]
-        )
+        missing = [*_not_recorded(run, disturbed), *_disturbed(run, disturbed)]
+        unsure = "; ".join([*doubts(run.tables.manifest), *missing])
         words += f"; {unsure}" if unsure else ""
     return clean(words)
 
@@ -268,7 +268,8 @@ class Figure(NamedTuple):
 def figures(run: Run) -> list[Figure]:
     """Return how long a step is and how a device was used in it; without a device the former."""
     spent = run.spent
-    count, mean = len(run.windows) - len(run.slow_starts), run.mean_step_ns
+    tables = run.tables
+    count, mean = len(tables.windows) - len(tables.slow_starts), tables.mean_step_ns
     words = ("a step" if count == 1 else f"mean of {count} steps") + left_out(run)
     found = [] if mean is None else [Figure("step time", _time(mean), words)]
     if run.summary["no_gpu"]:
@@ -277,8 +278,9 @@ def figures(run: Run) -> list[Figure]:
     for (name, known, missing), share in zip(_USES, run.device_shares.values(), strict=True):
         note = missing if share is None else f"{known}, {place}"
         found.append(Figure(name, _share(share), note))
-    note = "of the kernels' time" if run.tensor_core_pct is not None else "no kernel has a verdict"
-    return [*found, Figure("Tensor Cores", _share(run.tensor_core_pct), note)]
+    share = run_profile.tensor_core_pct(tables)
+    note = "of the kernels' time" if share is not None else "no kernel has a verdict"
+    return [*found, Figure("Tensor Cores", _share(share), note)]
 
 
 def _share(share: float | None) -> str | None:
@@ -316,14 +318,14 @@ def _whole(run: Run) -> str:
     """Return the length of a step, or of the recording of a device; on average over several."""
     spent, count = run.spent, run.summary["gpu_count"]
     place = f" (mean of {count} devices)" if count > 1 else ""
-    if spent.windows and run.mean_step_ns is not None:
-        return f"{_time(run.mean_step_ns)} per step{place}{left_out(run)}"
+    if spent.windows and run.tables.mean_step_ns is not None:
+        return f"{_time(run.tables.mean_step_ns)} per step{place}{left_out(run)}"
     return f"{_time(spent.window_ns / max(1, count))} recorded{place}"
 
 
 def left_out(run: Run) -> str:
     """Say of which steps a mean is not; nothing where it is of all."""
-    slow = sorted(run.slow_starts)
+    slow = sorted(run.tables.slow_starts)
     if not slow:
         return ""
     if len(slow) > 1:
@@ -337,7 +339,7 @@ def _shares(run: Run) -> Iterator[str]:
     idle, idle_words = spent.share(spent.idle_ns), "idle"
     if spent.cause is not None:
         source = None if spent.cause in _NO_LINE else spent.source
-        line = f", {shown_line(source, run.source_roots)}" if source else ""
+        line = f", {shown_line(source, run.tables.source_roots)}" if source else ""
         cause = _WORDS.get(spent.cause, spent.cause.replace("_", " "))
         idle_words = f"idle ({_pct(spent.share(spent.cause_ns))} {cause}{line})"
     found = [
@@ -351,7 +353,8 @@ def _shares(run: Run) -> Iterator[str]:
         yield "less than 1 % idle"
     if sum(share for share, _ in found) < _FEW:
         # Where a device is busy most of the time: the category of most of its work.
-        times = {name: time for name, time in run.time_by("category").items() if name not in _VAGUE}
+        every = run_profile.time_by(run.tables, "category").items()
+        times = {name: time for name, time in every if name not in _VAGUE}
         whole = run.summary["kernel_time_ns"] + run.summary["copy_time_ns"]
         most = max(times, key=times.__getitem__, default=None)
         if most is not None and times[most] >= LARGE * whole:
@@ -361,7 +364,7 @@ def _shares(run: Run) -> Iterator[str]:
 def _copies_words(run: Run) -> str:
     if run.spent.copies_ns is None:
         return ""
-    times = run.time_by("copy_kind")
+    times = run_profile.time_by(run.tables, "copy_kind")
     if not times:
         return "only copying"
     way, _, memory = max(times, key=times.__getitem__).partition(" ")
@@ -372,7 +375,7 @@ def _copies_words(run: Run) -> str:
 
 def _not_recorded(run: Run, disturbed: Collection[str] = ()) -> Iterator[str]:
     """Name facts that matter and were not recorded, and how to record them."""
-    advice, spent, found = run.how_to_record, run.spent, []
+    advice, spent, found = run_findings.how_to_record(run.tables), run.spent, []
     is_recorded = spent.cause not in _CAUSES_NOT_RECORDED or _CLOCKS in disturbed
     if not is_recorded and spent.share(spent.idle_ns) >= LARGE:
         how = advice.sources if run.summary["op_count"] else advice.ops
@@ -424,24 +427,24 @@ def _disturbed(run: Run, slugs: Collection[str]) -> Iterator[str]:
 
 def _without_gpu(run: Run) -> str:
     """Return the sentence on a recording of ops alone."""
-    calls, time = (int(run.ledger[name].sum()) for name in ("count", "time_ns"))
+    calls, time = run_profile.ledger(run.tables)[["count", "time_ns"]].sum().tolist()
     if not calls:
         return _NOTHING
-    mean = run.mean_step_ns
+    mean = run.tables.mean_step_ns
     lead = f"{_time(mean)} per step{left_out(run)}; " if mean is not None else ""
-    times = run.time_by("op") if time else {}
+    times = run_profile.time_by(run.tables, "op") if time else {}
     first = max(times, key=times.__getitem__, default=None)
     most = (
         f", most in {in_words(first)} ({_pct(times[first] / max(1, time))})"
         if first is not None
         else ""
     )
-    gpu = "" if has_foreign_work(run.manifest) else "no GPU: "
+    gpu = "" if has_foreign_work(run.tables.manifest) else "no GPU: "
     if run.summary["gpu_call_count"]:
         gpu = "the GPU's work was not delivered: "
     engine = _with_engine(run.summary, time)
     words = f"{lead}{gpu}{calls:,} op calls take {format_time(time)} in all{engine}{most}"
-    return "; ".join([words, *doubts(run.manifest)])
+    return "; ".join([words, *doubts(run.tables.manifest)])
 
 
 def _pct(share: float) -> str:

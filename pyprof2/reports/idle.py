@@ -11,6 +11,7 @@ from pyprof2.analysis.summaries.idle_profile import (
     idle_outline,
     summarize_idle,
 )
+from pyprof2.api import run_time
 from pyprof2.reports import cells, files
 from pyprof2.reports.table import drawn, with_short_lines
 from pyprof2.tables import IDLE
@@ -34,7 +35,7 @@ class IdleQuery:
 
     Attributes:
         axes: along which to sum; none: in a table by group and cause, else not at all.
-        normal_gap_us: see `Run.idle_table`.
+        normal_gap_us: see `run_time.idle_table`.
         rank: only this one; None: all.
         top: how many rows; None: what suits the format.
         target: where to write.
@@ -57,9 +58,9 @@ def show(run: Run, query: IdleQuery) -> None:
     options = (query.rank, query.normal_gap_us)
     if query.axes or target.is_text:
         axes = dict.fromkeys((*(query.axes or OUTLINE), "note"))
-        idle, windows = run.idle_sums_and_windows(tuple(axes), *options)
+        idle, windows = run_time.idle_sums_and_windows(run.tables, tuple(axes), *options)
     else:
-        idle, windows = run.idle_and_windows(*options)
+        idle, windows = run_time.idle_and_windows(run.tables, *options)
     if windows.empty and target.is_text:
         target.write_lines([_NOTHING])
         return
@@ -107,7 +108,7 @@ def _table(run: Run, rows: pd.DataFrame, windows: pd.DataFrame, query: IdleQuery
     """Return the lines of the table, and of rows left out."""
     count = query.top or (_ROWS_SHOWN if query.axes else len(rows))
     shown = rows.head(count).drop(columns=["mean_ns", "max_ns"], errors="ignore")
-    table = drawn(with_short_lines(shown, run.source_roots), query.target, _footer(windows))
+    table = drawn(with_short_lines(shown, run.tables.source_roots), query.target, _footer(windows))
     rest = len(rows) - len(shown)
     more = [f"{counted(rest, 'more row')}: --top {len(rows)}"] if rest else []
     return [*table.lines, *more]

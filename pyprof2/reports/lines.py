@@ -11,6 +11,7 @@ import pandas as pd
 from pyprof2.analysis.summaries.line_profile import COLUMNS
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_tree import FILE, LINE, NO_SOURCE, OP, THREAD
+from pyprof2.api import run_time
 from pyprof2.frames import shown_line
 from pyprof2.reports import cells
 from pyprof2.reports.heading import step_numbers
@@ -53,17 +54,17 @@ def show(run: Run, query: LineQuery, target: Target, top: int | None) -> None:
     Raises:
         UsageError: there is no such ledger, step, rank or module.
     """
-    profile = run.line_profile(query)
+    profile = run_time.line_profile(run.tables, query)
     if not target.is_text:
         target.write_frame(profile.table, COLUMNS, top)
         return
-    outline = _Outline(profile.table, run.source_roots)
+    outline = _Outline(profile.table, run.tables.source_roots)
     nodes = outline.largest(top or _ROWS_SHOWN)
     table = _columns(profile, query, outline.rows(nodes))
     target.write_lines(
         [
             *_heading(run, profile, query),
-            *([FUNCTIONS] if run.lines_are_functions else []),
+            *([FUNCTIONS] if run_time.lines_are_functions(run.tables) else []),
             *energy_lines(run, profile.ranks),
             "",
             *_drawn(table, profile, query, target),
@@ -244,10 +245,10 @@ def _footer(profile: LineProfile, query: LineQuery) -> list[tuple[str, dict[str,
 def _heading(run: Run, profile: LineProfile, query: LineQuery) -> Iterator[str]:
     """Give the ledger, the steps and their time that the table is about."""
     chosen = set(profile.steps)
-    windows = [each for each in run.windows if (each.rank, each.step) in chosen]
+    windows = [each for each in run.tables.windows if (each.rank, each.step) in chosen]
     if query.steps is None:  # those without a line, too, as all other means have them
-        of_ranks = [each for each in run.windows if each.rank in profile.ranks]
-        windows = [each for each in of_ranks if each not in run.slow_starts]
+        of_ranks = [each for each in run.tables.windows if each.rank in profile.ranks]
+        windows = [each for each in of_ranks if each not in run.tables.slow_starts]
     numbers = sorted({each.step for each in windows})
     parts = [*([query.phase] if query.phase else []), *([query.within] if query.within else [])]
     yield cells.bold(f"{_LEDGERS[profile.ledger]}{''.join(f'; only {part}' for part in parts)}")

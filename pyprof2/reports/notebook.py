@@ -73,7 +73,7 @@ def run_html(run: Run) -> str:
 
 def _name(run: Run) -> str:
     """Return the name of the recording, of several their folder's: a store may be temporary."""
-    sources = [PurePath(source["path"]) for source in run.manifest["sources"]]
+    sources = [PurePath(source["path"]) for source in run.tables.manifest["sources"]]
     if len(sources) == 1:
         return sources[0].name
     folders = {source.parent.name for source in sources}

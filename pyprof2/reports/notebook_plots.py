@@ -13,6 +13,7 @@ import pandas as pd
 
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.job.rank_parts import PARTS
+from pyprof2.api import run_profile, run_time
 from pyprof2.columns import as_text
 from pyprof2.errors import UsageError, refuse, without
 from pyprof2.reports.notebook import escape
@@ -132,8 +133,8 @@ class Plots:
                 yield f"{device.name}: {', '.join(names)}", flops, device.memory_bytes_per_s or 1
 
     def _devices(self) -> list[Device]:
-        if self.run.device is not None:
-            return [named_device(self.run.device)]
+        if self.run.tables.device is not None:
+            return [named_device(self.run.tables.device)]
         found = [find_peaks(row) for row in self.run.table("devices").to_pylist()]
         return list({each.name: each for each in found if each is not None}.values())
 
@@ -152,7 +153,7 @@ class Plots:
         go = _plotly()
         from plotly.colors import qualitative
 
-        if self.run.idle_windows.empty:
+        if run_time.idle_windows(self.run.tables).empty:
             raise UsageError(_NO_WORK)
         window = choose_window(self.run, step, rank)
         bars = pd.concat([bars_of_work(self.run, window), bars_of_idle(self.run, window)])
@@ -239,7 +240,8 @@ class Plots:
                 x=rows["time_ns"] / _MS, y=as_text(rows["cause"]), name=str(group),
                 orientation="h", text=[_share(share) for share in rows["window_pct"]],
             )  # fmt: skip
-        what = "What steps waited for" if self.run.idle_windows.empty else "Why devices were idle"
+        no_device = run_time.idle_windows(self.run.tables).empty
+        what = "What steps waited for" if no_device else "Why devices were idle"
         figure.update_layout(title=f"{what}, with the share of the recorded time")
         figure.update_xaxes(title="ms")
         order = as_text(causes["cause"]).tolist()
@@ -299,7 +301,7 @@ def choose_window(run: Run, step: int | None, rank: int | None) -> DrawnSpan:
     Raises:
         UsageError: there is no such step or rank.
     """
-    ranks = run.idle_windows["rank"].tolist()
+    ranks = run_time.idle_windows(run.tables)["rank"].tolist()
     rank = ranks[0] if rank is None else rank
     if rank not in ranks:
         refuse(f"rank {rank}: no device of such a rank was recorded; there is {_listed(ranks)}")
@@ -326,7 +328,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _work(run: Run, rank: int) -> pd.DataFrame:
-    rows = run.rows(_NEEDED)
+    rows = run_profile.rows_of(run.tables, _NEEDED)
     return rows[rows["rank"] == rank]
 
 

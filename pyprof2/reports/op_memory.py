@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pyprof2.analysis.memory.op_memory import EVENT_COLUMNS, STATISTICS_COLUMNS, block_events
+from pyprof2.api import run_memory
 from pyprof2.columns import as_text
 from pyprof2.errors import refuse
 from pyprof2.reports.table import drawn
@@ -56,7 +57,7 @@ def show_statistics(
     """
     if window_ms is not None and window_ms[0] > window_ms[1]:
         refuse(f"--between {window_ms[0]:g}:{window_ms[1]:g}: it ends before it begins; swap them")
-    rows = run.memory_by_op(window_ms)
+    rows = run_memory.memory_by_op(run.tables, window_ms)
     if rank is not None:
         rows = rows[rows["rank"] == rank]
     if device is not None:

@@ -10,6 +10,7 @@ import pandas as pd
 from pyprof2.analysis.prediction.model import GROUPS
 from pyprof2.analysis.prediction.parameters import LOW, NORMAL, shipped
 from pyprof2.api.prediction import cheapest
+from pyprof2.api.run_time import spent_of
 from pyprof2.reports import cells
 from pyprof2.reports.table import drawn
 from pyprof2.units import format_time
@@ -70,7 +71,7 @@ def show(
         target.write_frame(frame)
         return
     step, took = prediction.window
-    whole = f"the {format_time(prediction.run.spent.recorded_ns)} recorded, what is replayed"
+    whole = f"the {format_time(spent_of(prediction.run).recorded_ns)} recorded, what is replayed"
     name = whole if step is None else f"step {step}"
     source = prediction.source.name if prediction.source else "a device that is not known"
     heading = cells.bold(

@@ -25,6 +25,7 @@ from pyprof2.analysis.summaries.profile_columns import (
     UNSTORED,
     with_devices,
 )
+from pyprof2.api import run_profile, run_time
 from pyprof2.columns import as_text
 from pyprof2.frames import shown_line
 from pyprof2.reports.cells import Listing, in_order, length, listed, taken
@@ -68,23 +69,24 @@ class Profile:
         """The rows that fit the selection, added up by the keys of the axes."""
         query = self.query
         if query.axes == KERNEL:
-            return self.run.sums((), **query.selection)
+            return self._sums(())
         finer = FINER_AXES if query.axes == ("source",) else ()
         axes = with_devices(query.axes, self.run.summary["gpu_count"])
         keys = [AXES[axis] for axis in (*(axes or GUESSED), *finer)]
-        return self.run.sums(keys, means=query.means, **query.selection)
+        return self._sums(keys, query.means)
+
+    def _sums(self, keys: Sequence[str], means: Sequence[str] = ()) -> Sums:
+        """Return the rows that fit the selection, added up by some columns."""
+        return run_profile.sums_of(self.run.tables, keys, means=means, **self.query.selection)
 
     @property
     def missing(self) -> str | None:
         """Why there is nothing to show; None where there is something."""
         if len(self.sums.chosen) or self._has_only_ranges:
             return None
-        every = self.run.sums(())
-        return (
-            "nothing fits the selection"
-            if len(every.chosen)
-            else ("there is nothing to profile in it")
-        )
+        if len(run_profile.sums_of(self.run.tables, ()).chosen):
+            return "nothing fits the selection"
+        return "there is nothing to profile in it"
 
     @property
     def _has_only_ranges(self) -> bool:
@@ -141,7 +143,7 @@ class Profile:
     def known_share(self, axis: str) -> float:
         """Return the share of the time of the rows that has a key along an axis."""
         known = axis == "step" or AXES[axis] in self.sums.keys
-        sums = self.sums if known else self.run.sums((AXES[axis],), **self.query.selection)
+        sums = self.sums if known else self._sums((AXES[axis],))
         return sums.known_share(axis)
 
     def _write_sums(self) -> None:
@@ -195,9 +197,10 @@ class Profile:
 
             rows, keys = frame(found), {"fold_numbers": query.fold_numbers} | query.selection
             if query.gives_shares:
-                rows = self.run.with_shares(rows, AXES[axes[0]], query.depth, **keys)
+                column = AXES[axes[0]]
+                rows = run_profile.with_shares(self.run.tables, rows, column, query.depth, **keys)
             if query.is_of_calls:
-                rows = self.run.with_calls(rows, axes, query.depth, **keys)
+                rows = run_profile.with_calls(self.run.tables, rows, axes, query.depth, **keys)
             return listed(rows)
         return {
             each.name: Listing(found[each.name].to_pylist(), pa.types.is_string(each.type))
@@ -211,7 +214,7 @@ class Profile:
         from pyprof2.analysis.summaries.profile import select
 
         query = self.query
-        rows = self.run.rows(query.needed).reset_index(drop=True)
+        rows = run_profile.rows_of(self.run.tables, query.needed).reset_index(drop=True)
         chosen = select(rows, **query.selection)
 
         def column(name: str) -> pd.Series:
@@ -274,11 +277,12 @@ def _first_rows(run: Run, query: Query) -> Listed | None:
     chosen = {name: value for name, value in query.selection.items() if value is not None}
     # The sums over all rows of other columns that add up are not stored.
     adds_up = {*ADDITIVE} - {"dur_ns", *_MADE}
-    if not query.target.is_text or chosen != _SELECTS_ALL or run.first_ids or query.sort:
+    if not query.target.is_text or chosen != _SELECTS_ALL or run.tables.first_ids or query.sort:
         return None
     if query.pyprof or not adds_up.isdisjoint(query.kernel_columns):
         return None
-    if run.stored_sums is None or any(map(query.takes_pyprofs, query.kernel_columns)):
+    stored = run_profile.stored_sums(run.tables)
+    if stored is None or any(map(query.takes_pyprofs, query.kernel_columns)):
         return None
     return _first_stored(run, query)
 
@@ -289,7 +293,7 @@ def _first_stored(run: Run, query: Query) -> Listed | None:
     wanted = {"kernel_id", "dur_ns", "roofline_flag", *query.kernel_columns, *sets}
     columns = [name for name in KERNELS.names if name in wanted.difference(_MADE)]
     found: Listed = {name: Listing([], is_text=_is_text(name)) for name in columns}
-    for rank in run.counted_ranks:
+    for rank in run.tables.counted_ranks:
         count = rows_shown(query) - length(found)
         # Kernels and copies number their rows together: no more are needed of both.
         tables = [rank.parts(name).read(0, columns).slice(0, count) for name in _TABLES]
@@ -360,7 +364,8 @@ def stream_note(run: Run, selection: Mapping[str, Any], axes: Sequence[str]) -> 
     """Say of which devices streams are that were chosen by their numbers."""
     if not selection.get("stream") or "device" in axes or run.summary["gpu_count"] < 2:
         return
-    devices = run.sums(("device",), **selection).summarize(("device",))["device"].drop_null()
+    sums = run_profile.sums_of(run.tables, ("device",), **selection)
+    devices = sums.summarize(("device",))["device"].drop_null()
     if len(devices) > 1:
         own = ", ".join(map(str, sorted(devices.to_pylist())))
         yield f"streams of these numbers are of devices {own}: --device N or --by device,stream"
@@ -400,7 +405,7 @@ def one_line_note(
             continue
         finer = [axis for axis in FINER_AXES if has_several(axis, line)]
         if finer:
-            shown = shown_line(line, run.source_roots)
+            shown = shown_line(line, run.tables.source_roots)
             yield (
                 f"one line of yours, {shown}, has {share:.1f} % of the time: "
                 f"--by {' or '.join(finer)} takes it apart"
@@ -429,10 +434,11 @@ def missed_note(sums: Listed, by: Sequence[str]) -> Iterator[str]:
 
 def step_notes(run: Run) -> Iterator[str]:
     """Give the time of a step, how busy the GPU is in it, and MFU, step by step."""
-    steps = [row for row in run.utilization_rows if row["step"] is not None]
-    if not steps or run.mean_step_ns is None:
+    steps = [row for row in run_time.utilization_rows(run.tables) if row["step"] is not None]
+    if not steps or run.tables.mean_step_ns is None:
         return
-    count, wall = len(run.windows) - len(run.slow_starts), run.mean_step_ns or 0
+    tables = run.tables
+    count, wall = len(tables.windows) - len(tables.slow_starts), tables.mean_step_ns or 0
     busy = [row["busy_ns"] for row in steps if row["busy_ns"] is not None]
     is_one = run.summary["gpu_count"] == len(run.summary["ranks"])
     of_busy = share_text(int(sum(busy) / count), int(wall))

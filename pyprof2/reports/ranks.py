@@ -97,7 +97,7 @@ def _by_step(job: JobOfRanks) -> pd.DataFrame:
 def _by_collective(job: JobOfRanks) -> pd.DataFrame:
     """Return the members of all ranks; where others are not recorded, the most that was wait."""
     found = job.members.set_index(["rank", "collective_id"])
-    whole = job.run.collectives
+    whole = job.run.frame("collectives")
     keys = pd.MultiIndex.from_frame(whole[["rank", "collective_id"]])
     names = [
         "instance_id", "members_recorded", "wait_ns", "transfer_ns", "last_rank", "margin_ns",
@@ -123,7 +123,7 @@ def _by_kind(job: JobOfRanks) -> pd.DataFrame:
     """
     keys = ["kind", "group_key", "group_size", "bytes"]
     if not len(job.bandwidths):
-        return _by_own_kind(job.run.collectives, keys)
+        return _by_own_kind(job.run.frame("collectives"), keys)
     by = job.bandwidths.groupby(keys, dropna=False, observed=True)
     frame = by.agg(
         count=("instance_id", "size"), transfer_ns=("transfer_ns", "median"),
@@ -205,7 +205,7 @@ def show(job: JobOfRanks, query: RanksQuery) -> None:
     """
     rows = VIEWS[query.by](job)
     if query.rank is not None:
-        job.run.tables_of(query.rank)
+        job.run.of(query.rank)
         if "rank" not in rows:
             refuse(f"--by {query.by} has rows of several ranks: leave --rank out")
         rows = rows[rows["rank"] == query.rank].reset_index(drop=True)

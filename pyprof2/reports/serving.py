@@ -15,6 +15,7 @@ import pandas as pd
 from pyprof2.analysis.serving.batches import DECODE, PREFILL
 from pyprof2.analysis.serving.costs import COLUMNS, shares_of_peak
 from pyprof2.analysis.serving.steps import OUTSIDE
+from pyprof2.api import run_serving
 from pyprof2.columns import as_text, with_text
 from pyprof2.errors import refuse
 from pyprof2.reports.table import drawn
@@ -85,15 +86,17 @@ def show_serving(run: Run, query: ServingQuery, target: Target) -> None:
     Raises:
         UsageError: the configuration is of another model than the recording, or `tp` is needed.
     """
-    run.check_shards(query.tp)
+    run_serving.check_shards(run.tables, query.tp)
     if "kind" in query.by:
-        kinds = run.serving_kinds(query.model, query.tp, query.pattern, rank=query.rank)
+        kinds = run_serving.serving_kinds(
+            run.tables, query.model, query.tp, query.pattern, rank=query.rank
+        )
         _show_kinds(kinds, query, target)
         return
     if query.model is None:
         steps = run.serving_steps(query.pattern)
     else:
-        steps = run.serving_costs(query.model, query.tp, query.pattern)
+        steps = run_serving.serving_costs(run.tables, query.model, query.tp, query.pattern)
     alone = 1 if set(run.trace["world_size"].dropna()) == {1} else None
     devices = steps.attrs.get("shards", query.tp or alone)
     if query.rank is not None:
@@ -101,8 +104,9 @@ def show_serving(run: Run, query: ServingQuery, target: Target) -> None:
     if query.by == ("step",):
         _show_steps(steps, target)
         return
-    rows = phases(steps, run.peaks, price=query.price and devices and query.price * devices)
-    models = run.serving_models(query.pattern) if target.is_text and not rows.empty else None
+    rows = phases(steps, run.tables.peaks, price=query.price and devices and query.price * devices)
+    wanted = target.is_text and not rows.empty
+    models = run_serving.serving_models(run.tables, query.pattern) if wanted else None
     _show_phases(rows, steps, target, models)
 
 
@@ -137,7 +141,7 @@ def phases(
     """Return the table `serving_phases`: the phases with the most time first, `outside` last.
 
     Args:
-        steps: the table `serving_steps`; or with the costs of each, of `Run.serving_costs`.
+        steps: the table `serving_steps`; or with the costs of each, of `run_serving.serving_costs`.
         device: what ran them, for shares of its peaks; None: not known.
         price: of an hour of all devices that share the model; None: not given.
     """
@@ -360,7 +364,7 @@ def serving_difference(
     """
     sides = []
     for run, name in zip(runs, names, strict=True):
-        kinds, tokens = run.serving_kinds(), _batches(run)
+        kinds, tokens = run_serving.serving_kinds(run.tables), _batches(run)
         if not tokens or kinds.empty:
             refuse(f"{name}: no step of an inference server, or no work of a device, is recorded")
         sums = kinds.groupby(list(by), dropna=False, observed=True)["device_ns"].sum()

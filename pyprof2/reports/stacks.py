@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyprof2.analysis.summaries.profile import select
 from pyprof2.analysis.summaries.stack_sums import COLUMNS, TABLES, stack_sums
+from pyprof2.api import run_profile
 from pyprof2.reports.cells import clean
 from pyprof2.reports.files import json_text, write_parts
 
@@ -50,8 +51,8 @@ def show(run: Run, query: StacksQuery) -> list[str]:
         UsageError: there is no such rank.
         TableError: a sum is more than 64 bits hold.
     """
-    tables = run.tables_of(query.rank)
-    rows = select(run.rows(COLUMNS), rank=query.rank)
+    tables = run.tables.of(query.rank)
+    rows = select(run_profile.rows_of(run.tables, COLUMNS), rank=query.rank)
     nested = {}
     if query.of in TABLES:
         name, columns = TABLES[query.of]

@@ -15,7 +15,9 @@ from pyprof2.analysis.time.step_times import (
     outlier_steps,
     step_times,
 )
+from pyprof2.api import run_profile
 from pyprof2.reports.heading import share_text
+from pyprof2.tables import ENERGY_KIND
 from pyprof2.units import counted, format_rate, format_time
 
 if TYPE_CHECKING:
@@ -47,10 +49,10 @@ def step_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         run: the run.
         ranks: those to speak of.
     """
-    windows = [window for window in run.windows if window.rank in ranks]
+    windows = [window for window in run.tables.windows if window.rank in ranks]
     if not windows:
         return
-    usual = [window for window in windows if window not in run.slow_starts]
+    usual = [window for window in windows if window not in run.tables.slow_starts]
     yield from _times(windows)
     yield from energy_lines(run, ranks)
     of_mean, rows = {window[:3] for window in usual}, run.table("steps").to_pylist()
@@ -67,7 +69,7 @@ def energy_lines(run: Run, ranks: list[int]) -> Iterator[str]:
         run: the run.
         ranks: those to speak of.
     """
-    if not run.has_energy:
+    if not run.tables.with_ranges(ENERGY_KIND):
         return
     import pandas as pd
 
@@ -152,7 +154,7 @@ def outlier_notes(run: Run) -> dict[tuple[int, int], str]:
 
     For those furthest off the largest differences are named, too.
     """
-    windows = run.windows
+    windows = run.tables.windows
     odd = outlier_steps(windows)
     keys = (each.window[:2] for each in odd)
     explained = _notes(run, windows, odd[:_OUTLIERS_SHOWN])
@@ -166,7 +168,7 @@ def _notes(run: Run, windows: Sequence[TimedStep], odd: Sequence[OddStep]) -> It
         return
     from pyprof2.analysis.summaries.compared_calls import NEEDED
 
-    rows = run.rows(NEEDED)
+    rows = run_profile.rows_of(run.tables, NEEDED)
     for each in odd:
         usual = median_step(windows, each.window.rank)
         yield f"{_over(each)}{_difference(run, rows, usual, each.window)}"

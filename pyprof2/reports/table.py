@@ -141,7 +141,7 @@ def lines(run: Run, content: Content, query: Query, heading: Sequence[str]) -> l
         more = f"{length(first):,} of {content.count:,} rows; more with --top N, all with --csv"
         notes.insert(0, more)
     footer = _footer(content)
-    first = with_short_lines(first, run.source_roots)
+    first = with_short_lines(first, run.tables.source_roots)
     if query.pyprof:
         first = {pyprof_header(name): column for name, column in first.items()}
         footer = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from pyprof2.analysis.time.plugin_steps import COLUMNS
+from pyprof2.api import run_profile, run_time
 from pyprof2.errors import refuse
 from pyprof2.reports import cells, files
 from pyprof2.reports.cells import records
@@ -45,8 +46,8 @@ def show(run: Run, query: Query) -> None:
     if query.target.form == "json":
         totals = run.summary | {
             "figures": [each._asdict() for each in figures(run)],
-            "ledger": records(run.ledger),
-            "utilization": records(run.utilization),
+            "ledger": records(run_profile.ledger(run.tables)),
+            "utilization": records(run_time.utilization(run.tables)),
         }
         if query.target.sides is not None:
             query.target.write_enveloped(totals)
@@ -67,7 +68,7 @@ _NOTHING: Final = "nothing ran on the host, of which there are steps"
 
 def show_breakdown(run: Run, query: Query) -> None:
     """Write a row for each step, and below them their mean, as the plugin shows it."""
-    rows = run.plugin_steps
+    rows = run_time.plugin_steps(run.tables)
     rank, step = query.selection["rank"], query.selection["step"]
     if rank is not None:
         rows = rows[rows["rank"] == rank]

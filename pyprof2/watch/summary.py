@@ -42,7 +42,7 @@ def figures(store: Path) -> dict[str, Any]:
         statistics.quantiles(between, n=4) if len(between) >= _FEWEST else (None,) * 3
     )
     return {
-        "ranks": len(run.counted_ranks),
+        "ranks": len(run.tables.counted_ranks),
         "steps": len(between),
         "low_ns": low,
         "step_ns": middle,

@@ -185,9 +185,9 @@ def test_files_that_a_recording_names_are_not_looked_at(tmp_path: Path) -> None:
     agent_tools.open("net.json")
 
     (opened,) = agent_tools._opened.values()
-    found = opened.run.manifest["code"]
+    found = opened.run.tables.manifest["code"]
     agent_tools.close()
-    assert [each["path"] for each in pyprof2.load(inside / "net.json").manifest["code"]] == [
+    assert [each["path"] for each in pyprof2.load(inside / "net.json").tables.manifest["code"]] == [
         str(code)
     ]
     assert found == []

@@ -60,7 +60,7 @@ def one_kernel(folder: Path, name: str = GEMM, **fields: Any) -> Run:
 def test_the_recorded_device_takes_what_was_recorded(training: Run, job: Run) -> None:
     for run in (training, job):
         found = run.predict("H100 SXM")
-        prediction = PredictedStep(run)
+        prediction = PredictedStep(run.tables)
         number, took = prediction.window
         steps = run.steps[run.steps["rank"] == prediction.tables.rank]
 
@@ -75,7 +75,7 @@ def test_the_recorded_device_takes_what_was_recorded(training: Run, job: Run) ->
 
 def test_every_real_recording_is_predicted_for_itself_to_the_ns(kineto_trace: Path) -> None:
     run = pyprof2.load(kineto_trace)
-    prediction = PredictedStep(run)
+    prediction = PredictedStep(run.tables)
     source = prediction.source
     if source is None:
         assert prediction.rows_of(DEVICES[0], _question())[0]["why"].endswith("--recorded-on")
@@ -84,7 +84,7 @@ def test_every_real_recording_is_predicted_for_itself_to_the_ns(kineto_trace: Pa
 
     assert round(row["step_ms"] * 1e6) == prediction.window[1]
     for each in prediction._windows:
-        (row,) = PredictedStep(run, each.step).rows_of(source, _question())
+        (row,) = PredictedStep(run.tables, each.step).rows_of(source, _question())
         assert round(row["step_ms"] * 1e6) == each.dur_ns
     # A device that is the same but for its name has the same kernels: only the replay is new.
     other = replace(source, name="the same")
@@ -283,7 +283,7 @@ def test_gradients_after_the_backward_pass_add_their_time(training: Run) -> None
     from pyprof2.analysis.prediction.links import link_named
     from pyprof2.analysis.prediction.parameters import shipped
 
-    prediction = PredictedStep(training)
+    prediction = PredictedStep(training.tables)
     found = training.predict("H100 SXM", ranks=[1, 8], link="nvlink4", overlap=False)
     gradients = prediction.gradients(np.zeros(prediction.own.table.num_rows))
     assert gradients is not None
@@ -298,7 +298,7 @@ def test_a_job_is_compared_with_its_own_prediction(job: Run) -> None:
     found = job.predict("H100 SXM", ranks=[1, 4], link="nvlink4").set_index("ranks")
     one, four = (found.loc[count].to_dict() for count in (1, 4))
 
-    assert four["recorded_ms"] == pytest.approx(PredictedStep(job).window[1] / 1e6)
+    assert four["recorded_ms"] == pytest.approx(PredictedStep(job.tables).window[1] / 1e6)
     assert pd.isna(one["recorded_ms"])
     assert four["lo_ms"] <= four["recorded_ms"] <= four["hi_ms"]
     assert "all-reduces that were recorded" in four["why"]
@@ -347,7 +347,7 @@ def test_ten_steps_say_how_long_the_slowest_of_ranks_takes(tmp_path: Path) -> No
     path = tmp_path / "net.json"
     path.write_bytes(training_trace(steps=12))
     run = pyprof2.load(path)
-    found = PredictedStep(run).ddp((2, 4))
+    found = PredictedStep(run.tables).ddp((2, 4))
 
     assert found is not None
     assert len(found["bytes"]) == len(found["slowest_ns"][2]) == len(found["slowest_ns"][4])
@@ -359,7 +359,7 @@ def test_ten_steps_say_how_long_the_slowest_of_ranks_takes(tmp_path: Path) -> No
 
 
 def test_few_steps_say_nothing_of_ranks(training: Run) -> None:
-    assert PredictedStep(training).ddp((2, 4)) is None
+    assert PredictedStep(training.tables).ddp((2, 4)) is None
 
 
 def test_a_batch_on_another_device_is_that_of_the_model_times_the_prediction(
@@ -376,6 +376,6 @@ def test_a_batch_on_another_device_is_that_of_the_model_times_the_prediction(
     ratio = elsewhere({8: run}, [device])["L4"][8]
 
     row = run.predict("L4").iloc[0]
-    here = PredictedStep(run).window[1] / 1e6
+    here = PredictedStep(run.tables).window[1] / 1e6
     assert ratio.value == pytest.approx(row["step_ms"] / here)
     assert ratio.lo == pytest.approx(row["lo_ms"] / here)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pyprof2
+from pyprof2.api import run_findings, run_memory, run_profile, run_time
 from pyprof2.api.run import Run, default_store, load, parse
 from pyprof2.errors import LeftOutWarning, OutputExistsError, StoreError, TraceError, UsageError
 from pyprof2.store.folder import STORED, ranks_of, read_table
@@ -23,7 +24,6 @@ from tests.kineto_events import copy, frame, json_text, kernel, launched, memory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pandas as pd
 
 ROOT = Path(pyprof2.__file__).parent.parent
 
@@ -159,7 +159,7 @@ def test_paths_may_be_text(tmp_path: Path) -> None:
 def test_the_manifest_says_what_the_store_was_made_from(tmp_path: Path) -> None:
     source = trace(tmp_path, kernel(1, -1, 1), distributedInfo={"rank": 2})
 
-    manifest = load(parse(source)).manifest
+    manifest = load(parse(source)).tables.manifest
 
     assert manifest["tool"] == f"pyprof2 {pyprof2.__version__}"
     assert manifest["sources"][0]["path"] == str(source)
@@ -191,7 +191,7 @@ def test_more_processes_give_the_same_store(tmp_path: Path) -> None:
 
     for name in STORED:
         assert read_table(one, name).equals(read_table(two, name))
-    manifests = [load(store).manifest for store in (one, two)]
+    manifests = [load(store).tables.manifest for store in (one, two)]
     assert manifests[0] == manifests[1]
 
 
@@ -268,9 +268,9 @@ def test_findings_do_not_keep_the_run(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_a_run_still_has_to_read_keeps_its_store(tmp_path: Path) -> None:
     source = trace(tmp_path, op("a", 0, 9), launched(1, 1, at=2, dur=1), kernel(40, 1, 2))
 
-    memory = load(source).memory_by_device()
-    idle = load(source).idle_parts(["time_ns"])
-    rows = load(source).explain_all([(0, "op:0")])
+    memory = run_memory.memory_by_device(load(source).tables)
+    idle = run_time.idle_parts(load(source).tables, ["time_ns"])
+    rows = run_findings.explain_all(load(source).tables, [(0, "op:0")])
 
     assert memory.forward is not None
     assert list(memory.forward(0).columns)
@@ -334,15 +334,19 @@ def test_the_root_of_sources_reaches_the_rows(tmp_path: Path) -> None:
     frames = [frame("/w/a.py(1): f", 0, 9), frame("/x/b.py(2): g", 1, 7)]
     source = trace(tmp_path, frames, op("a", 2, 1))
 
-    assert load(source).rows()["source"].tolist() == ["/x/b.py:2"]
-    assert load(source, source_root=Path("/w")).rows()["source"].tolist() == ["/w/a.py:1"]
+    assert run_profile.rows_of(load(source).tables)["source"].tolist() == ["/x/b.py:2"]
+    assert run_profile.rows_of(load(source, source_root=Path("/w")).tables)["source"].tolist() == [
+        "/w/a.py:1"
+    ]
 
 
 def test_another_root_leaves_the_columns_of_idle_time_in_order(tmp_path: Path) -> None:
     store = parse(trace(tmp_path, op("a", 0, 9), launched(1, 1, at=2, dur=1), kernel(40, 1, 2)))
     columns = ["time_ns", "cause", "source", "start_ns"]
 
-    plain, rooted = (load(store, source_root=root).idle_parts(columns) for root in (None, "/w"))
+    plain, rooted = (
+        run_time.idle_parts(load(store, source_root=root).tables, columns) for root in (None, "/w")
+    )
 
     assert next(rooted).schema.names == next(plain).schema.names
 
@@ -379,9 +383,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
+def test_a_run_is_one_class_of_forty_names_at_most() -> None:
+    names = {name for name in [*dir(Run), *Run.__dataclass_fields__] if not name.startswith("_")}
+
+    assert len(names) <= 40
+    assert [each.__name__ for each in Run.__mro__] == ["Run", "Displayed", "object"]
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_is_a_frame_whose_whole_numbers_are_whole(run: Run, name: str) -> None:
-    found: pd.DataFrame = getattr(run, name)
+    found = run.tables.frame(name)
 
     assert list(found.columns) == TABLES[name].names
     kinds = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 import pyprof2
+from pyprof2.api import run_memory
 
 pytest.importorskip("torch")
 
@@ -144,13 +145,13 @@ def test_weights_gradients_state_and_peak_equal_closed_forms(name: str, tmp_path
 
     run, changes = recorded(name, tmp_path)
 
-    sums = run.weights.groupby("category", observed=True)[
-        ["bytes", "gradient_bytes", "state_bytes"]
-    ].sum()
+    memory = run_memory.memory_by_device(run.tables)
+    assert memory.weights is not None
+    weights = memory.weights.to_pandas().groupby("category", observed=True)
+    sums = weights[["bytes", "gradient_bytes", "state_bytes"]].sum()
     of_parameters = tuple(sums.loc["parameter"])
     assert of_parameters == (truth.parameters, truth.gradients, truth.state)
     assert sums["bytes"].get("buffer", 0) == truth.buffers
-    memory = run.memory_by_device()
     (device,) = memory.devices.to_dict("records")
     base = truth.parameters + truth.state + truth.buffers + truth.inputs
     base += truth.gradients * truth.held

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from pyprof2.analysis.summaries.profile import select
 from pyprof2.analysis.summaries.spent import Spent
 from pyprof2.analysis.summaries.utilization import COLUMNS
 from pyprof2.analysis.time.step_times import SHARES
+from pyprof2.api import run_findings, run_profile, run_serving, run_time
 from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from pyprof2.result_tables import STEPS
@@ -66,6 +68,11 @@ class StubRun:
     windows: tuple[TimedStep, ...] = ()
     slow_starts: frozenset[TimedStep] = frozenset()
     mean_step_ns: float | None = None
+
+    @property
+    def tables(self) -> StubRun:
+        """It is its tables, too."""
+        return self
 
     @property
     def how_to_record(self) -> Advice:
@@ -150,6 +157,17 @@ class StubRun:
         }
 
 
+_FOUND: Final = {
+    run_findings: ("how_to_record", "warnings"),
+    run_profile: ("ledger", "stored_sums", "tensor_core_pct"),
+    run_serving: ("is_of_server",),
+    run_time: ("utilization", "utilization_rows"),
+}
+"""What is found in the tables of a run, and is an attribute of the stub."""
+_ASKED: Final = {"rows_of": StubRun.rows, "sums_of": StubRun.sums, "time_by": StubRun.time_by}
+"""The methods of the stub that stand for functions of the tables of a run."""
+
+
 @pytest.fixture
 def invoke(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -172,6 +190,11 @@ def use_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., StubRun]:
     def use(rows: pd.DataFrame, **facts: Any) -> StubRun:
         run = StubRun(rows, **facts)
         monkeypatch.setattr("pyprof2.api.run.load", lambda *_, **__: run)
+        for module, names in _FOUND.items():
+            for name in names:
+                monkeypatch.setattr(module, name, attrgetter(name))
+        for name, method in _ASKED.items():
+            monkeypatch.setattr(run_profile, name, method)
         return run
 
     return use

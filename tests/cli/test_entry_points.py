@@ -64,7 +64,7 @@ def test_a_sample_runs_unchanged_and_its_iterations_are_the_steps(
     run = pyprof2.load(pyprof2.parse(tmp_path / "net.json.gz"))
     assert run.summary["steps"] == [3, 4, 5, 6, 7]
     entry = {"file": str(file), "batch_size": batch, "on_cpu": is_moved}
-    assert run.manifest["ranks"][0]["entry"] == entry
+    assert run.tables.manifest["ranks"][0]["entry"] == entry
     rows = run.profile()
     assert {"forward", "backward", "optimizer"} <= set(rows["direction"])
     assert any(str(source).endswith(line) for source in rows["source"])

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import pyprof2
+from pyprof2.api import run_time
 from tests.builders import kineto_trace
 
 if TYPE_CHECKING:
@@ -142,4 +143,7 @@ def test_a_trace_and_its_store_say_the_same(
 def test_the_table_of_the_store_is_what_is_found_anew(traces: Path) -> None:
     run = pyprof2.load(traces / "example.pyprof2")
 
-    pd.testing.assert_frame_equal(run.idle_table(30.0).to_pandas(), run.idle_table().to_pandas())
+    pd.testing.assert_frame_equal(
+        run_time.idle_table(run.tables, 30.0).to_pandas(),
+        run_time.idle_table(run.tables).to_pandas(),
+    )

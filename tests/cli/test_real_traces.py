@@ -12,6 +12,7 @@ import pytest
 
 import pyprof2
 from pyprof2.analysis.summaries.profile_columns import AXES
+from pyprof2.api import run_profile
 from pyprof2.cli import demo
 from pyprof2.reports.files import FORMATS
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def test_columns_add_up_to_the_total_along_every_axis(kineto_trace: Path) -> None:
     run = pyprof2.load(kineto_trace)
-    total = run.sums(()).total()
+    total = run_profile.sums_of(run.tables, ()).total()
 
     for axis in AXES:
         sums = run.profile(by=axis)
@@ -35,7 +36,7 @@ def test_columns_add_up_to_the_total_along_every_axis(kineto_trace: Path) -> Non
 def test_kernels_and_copies_are_all_the_time_there_is(kineto_trace: Path) -> None:
     run = pyprof2.load(kineto_trace)
 
-    assert run.rows()["dur_ns"].sum() == (
+    assert run_profile.rows_of(run.tables)["dur_ns"].sum() == (
         run.summary["kernel_time_ns"] + run.summary["copy_time_ns"]
     )
 
@@ -58,8 +59,9 @@ def check_axes(
     """
     run = pyprof2.load(trace)
     monkeypatch.setattr("pyprof2.api.run.load", lambda *_, **__: run)
-    rows = run.rows()
-    monkeypatch.setattr(run, "rows", lambda columns: rows[[n for n in rows if n in columns]])
+    rows = run_profile.rows_of(run.tables)
+    chosen = lambda _, columns: rows[[n for n in rows if n in columns]]  # noqa: E731
+    monkeypatch.setattr(run_profile, "rows_of", chosen)
     for number, axis in enumerate(("kernel", *AXES)):
         for form in forms(number):
             path = tmp_path / f"{axis}.{form}"

@@ -18,6 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from pyprof2 import load
+from pyprof2.api import run_profile
 from pyprof2.nvtx import compile_notes, init, shutdown
 from tests import compiled_models
 from tests.compiled_models import TRAININGS
@@ -82,9 +83,9 @@ def test_flops_lines_and_layers_are_those_of_the_eager_program(name: str, tmp_pa
     run = record(name, tmp_path)
     eager = eager_counts(TRAININGS[name], compiled_models.__file__, STEPS, FIRST)
 
-    calls = run.manifest["ranks"][0]["compiled"]
+    calls = run.tables.manifest["ranks"][0]["compiled"]
     assert all(each["known"] for each in calls), calls
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
     # All of the kernels' time has lines, one or several; of few kernels it varies.
     own = rows[rows["link"] == "compiled"]
     has_line = own["source"].notna() | own["shared_source"].notna()
@@ -168,7 +169,7 @@ def test_what_fails_while_notes_are_taken_stops_nothing(
 
     run = record("mlp", tmp_path)
 
-    assert len(run.rows())
+    assert len(run_profile.rows_of(run.tables))
 
 
 PRODUCT: Final = "    y = x @ w"
@@ -207,7 +208,7 @@ def test_an_edit_above_a_function_leaves_no_old_line(options: list[str], tmp_pat
             [*command, "-o", str(trace), "--force", str(script)],
             check=True, env=environment, capture_output=True,
         )  # fmt: skip
-        rows = load(trace).rows()
+        rows = run_profile.rows_of(load(trace).tables)
         own = rows[(rows["kernel"] == "aten::mm") & (rows["direction"] == "forward")]
         lines = script.read_text().split("\n")
         at = [f"{script}:{lines.index(each) + 1}" for each in (PRODUCT, CALL)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pytest
 
+from pyprof2.api import run_profile
 from pyprof2.api.run import load, parse
 from pyprof2.errors import TraceError
 from pyprof2.markers import Marker, pack_payload
@@ -839,7 +840,16 @@ def test_a_graph_that_was_recorded_as_a_whole_is_one_row_without_the_cost_of_the
         ("CUDA graph 4", 2900, 900, "aten::mm", "graph", "other", "no_formula", None, 1040),
     ]  # fmt: skip
     assert run.summary["busy_ns"] == 1800
-    assert dict(zip(run.ledger["bin"], run.ledger["time_ns"], strict=True))["no_formula"] == 1800
+    assert (
+        dict(
+            zip(
+                run_profile.ledger(run.tables)["bin"],
+                run_profile.ledger(run.tables)["time_ns"],
+                strict=True,
+            )
+        )["no_formula"]
+        == 1800
+    )
 
 
 def test_a_graph_whose_nodes_are_in_the_file_is_not_counted_twice(tmp_path: Path) -> None:
@@ -1100,7 +1110,7 @@ def test_what_only_markers_say_is_counted(tmp_path: Path) -> None:
         export.marker(Marker("op", op="aten::mm", inputs=inputs), start, start + 9)
     export.marker(Marker("op", op="aten::relu"), 50, 59)
 
-    (rank,) = export.load(tmp_path).manifest["ranks"]
+    (rank,) = export.load(tmp_path).tables.manifest["ranks"]
 
     assert rank["annotated"] == {"the rank": 1, "steps": 1, "inputs of op calls": 2}
 
@@ -1112,7 +1122,7 @@ def test_peaks_of_a_cpu_where_a_gpu_worked_are_not_used(tmp_path: Path) -> None:
     run = export.load(tmp_path)
 
     assert run.devices["device_type"].tolist() == ["cuda"]
-    (rank,) = run.manifest["ranks"]
+    (rank,) = run.tables.manifest["ranks"]
     assert rank["problems"]["marker-peaks"] == 1
 
 

@@ -168,7 +168,7 @@ def test_a_broken_marker_is_counted_and_nothing_else_is_lost(tmp_path: Path) -> 
     run = export.range("aten::mm, seq = 1", 10, 90).launched("k", 50, 1).load(tmp_path)
 
     assert run.kernels["op"].astype(str).tolist() == ["aten::mm"]
-    assert run.manifest["ranks"][0]["problems"] == {"pyprof-broken": 2}
+    assert run.tables.manifest["ranks"][0]["problems"] == {"pyprof-broken": 2}
 
 
 @pytest.mark.torch

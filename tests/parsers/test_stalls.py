@@ -174,7 +174,7 @@ def test_stalls_are_numbered_by_start_the_longer_one_first(tmp_path: Path) -> No
 def test_what_was_never_filled_in_is_dropped_and_counted(tmp_path: Path) -> None:
     run = load_events(tmp_path, kernel(0, 10, 1), overhead("Resource", 0, 0))
 
-    assert len(run.stalls) == 0
+    assert len(run.tables.frame("stalls")) == 0
     problems = run.check().query("severity == 'problem'")
     assert problems["finding"].tolist() == ["an event without a sensible time: dropped"]
 
@@ -188,7 +188,7 @@ def test_stalls_are_no_work_of_the_program(tmp_path: Path) -> None:
         wait("Stream Sync", 90),
     )  # fmt: skip
 
-    assert len(stalled.stalls) == 2
+    assert len(stalled.tables.frame("stalls")) == 2
     for name in ("kernels", "launches", "ranges"):
         assert stalled.table(name).equals(plain.table(name))
     assert stalled.trace[["start_ns", "end_ns"]].equals(plain.trace[["start_ns", "end_ns"]])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pyprof2.api import run_time
 from pyprof2.cli import main
 from pyprof2.markers import Marker, format_marker, parse_marker
 from pyprof2.units import format_time
@@ -93,7 +94,7 @@ def test_a_range_is_a_step_whichever_profiler_recorded_it(
     assert run.summary["steps"] == steps
     assert rows(run.table("ranges"), "kind") == kinds
     assert rows(run.table("kernels"), "step") == [*steps, None][:1]
-    assert run.utilization["step"].dropna().tolist() == steps
+    assert run_time.utilization(run.tables)["step"].dropna().tolist() == steps
 
 
 @pytest.mark.parametrize("record", RECORDERS)

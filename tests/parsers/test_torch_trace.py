@@ -11,6 +11,7 @@ import pytest
 
 from pyprof2 import load, parse
 from pyprof2.analysis.compiled.joining import worked_on
+from pyprof2.api import run_profile
 from pyprof2.errors import TraceError
 from pyprof2.markers import COMPILED_KEY
 from pyprof2.parsers.torch_trace import find_logs, read_log
@@ -170,14 +171,14 @@ def test_a_recording_without_notes_is_explained_by_the_log_beside_it(tmp_path: P
 
     run = load(parse(tmp_path / "net.json", tmp_path / "net.pyprof2"))
 
-    assert [each["known"] for each in run.manifest["ranks"][0]["compiled"]] == [True, True]
-    rows = run.rows()
+    assert [each["known"] for each in run.tables.manifest["ranks"][0]["compiled"]] == [True, True]
+    rows = run_profile.rows_of(run.tables)
     products = rows[(rows["kernel"] == "aten::addmm") & rows["source"].notna()]
     assert set(products["source"].str.rpartition(":")[2]) == {"17", "19", "31"}
     named = load(
         parse(tmp_path / "net.json", tmp_path / "b.pyprof2", torch_trace=folder, force=True)
     )
-    assert len(named.manifest["compile_logs"]) == 1
+    assert len(named.tables.manifest["compile_logs"]) == 1
     with pytest.raises(TraceError, match="TORCH_TRACE"):
         parse(tmp_path / "net.json", tmp_path / "c.pyprof2", torch_trace=tmp_path / "no")
 

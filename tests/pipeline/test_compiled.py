@@ -16,6 +16,7 @@ import pytest
 from pyprof2 import load, parse
 from pyprof2.analysis.assembly.compiled_links import find_callers
 from pyprof2.analysis.axes import OWNED, shared_text, split_owners
+from pyprof2.api import run_profile
 from pyprof2.api.comparison import compare
 from pyprof2.cli import main
 from pyprof2.lsp.costs import VALUES, costs_of
@@ -38,11 +39,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def calls(run: Run) -> dict[str, int]:
-    return {each["note"]: each["calls"] for each in run.manifest["ranks"][0]["compiled"]}
+    return {each["note"]: each["calls"] for each in run.tables.manifest["ranks"][0]["compiled"]}
 
 
 def compiled(run: Run) -> pd.DataFrame:
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
     return rows[rows["link"] == "compiled"]
 
 
@@ -101,7 +102,7 @@ def test_forward_nodes_that_backward_runs_again_are_recomputed(run: Run) -> None
 
 @pytest.mark.parametrize("axis", ["source", "layer", "op"])
 def test_times_add_up_and_those_of_several_are_a_row_of_their_own(run: Run, axis: str) -> None:
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
     found = run.profile(by=axis).set_index(axis)
 
     assert found["time_ns"].sum() == rows["dur_ns"].sum()
@@ -145,7 +146,7 @@ def test_the_work_of_parts_is_that_of_their_kernel(run: Run) -> None:
 
 @pytest.mark.parametrize("axis", ["source", "layer", "op"])
 def test_shares_are_by_bytes_and_add_up(run: Run, axis: str) -> None:
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
     found = run.profile(by=axis, columns=["share_ns"])
 
     assert found["share_ns"].sum() == rows["dur_ns"].sum()
@@ -230,7 +231,7 @@ def test_without_a_launch_a_call_is_not_joined_and_the_name_is_said(tmp_path: Pa
         "17 of 17 names of the compiled graph's code": 2,
         "not the code that was noted: aten::addmm where that has cpp_fused_gelu_1": 1,
     }
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
     abstained = rows[rows["link_note"].astype(str).str.startswith("not the code")]
     assert len(abstained)
     assert abstained[["layer", "source"]].isna().all(axis=None)
@@ -298,7 +299,7 @@ def test_damaged_notes_are_a_problem_and_no_error(tmp_path: Path, damage: str) -
     path.write_text(json.dumps(document))
     run = load(path)
 
-    assert run.manifest["ranks"][0]["problems"]["compile-notes"] == 1
+    assert run.tables.manifest["ranks"][0]["problems"]["compile-notes"] == 1
     assert run.check()["finding"].str.contains("notes of compiled graphs").any()
 
 
@@ -366,7 +367,7 @@ def test_folders_of_the_compiler_beside_a_recording_say_its_lines(
     }
     several = "several graphs that were compiled have the key of the one that is called"
     assert calls(run) == (known if copies == 1 else {several: 4})
-    gelu = run.rows().query("kernel.str.endswith('cpp_fused_gelu_1')")
+    gelu = run_profile.rows_of(run.tables).query("kernel.str.endswith('cpp_fused_gelu_1')")
     assert gelu["source"].dropna().tolist() == ([f"{SOURCE}:18"] * 4 if copies == 1 else [])
 
 
@@ -397,7 +398,7 @@ def test_breaks_of_graphs_and_recompilations_are_advice_with_their_reasons(tmp_p
     path.write_text(json.dumps(document | {COMPILED_KEY: encoded(notes(document), events=EVENTS)}))
     run = load(path)
 
-    assert run.manifest["ranks"][0]["compile_events"] == [
+    assert run.tables.manifest["ranks"][0]["compile_events"] == [
         {"kind": "graph break", "place": "/net/train.py:41", "reason": SAID, "count": 2},
         {"kind": "recompilation", "place": "/net/train.py:9",
          "reason": "0/0: tensor 'x' size mismatch at index 0", "count": 1},
@@ -465,7 +466,7 @@ FUSED = "kernels of compiled code that do the work of several ops"
 
 
 def test_fused_kernels_are_not_said_to_be_outside_of_any_op(h200: Run) -> None:
-    rows = h200.rows()
+    rows = run_profile.rows_of(h200.tables)
     fused = rows[(rows["link"] == "compiled") & rows["op"].isna()]
     found = h200.check().set_index("finding")["count"].to_dict()
 
@@ -478,7 +479,7 @@ def test_the_log_of_the_compiler_makes_no_kernel_less_linked(h200: Run, tmp_path
     """One with several ops is linked to all; of one whose ops are unknown the name stays."""
     (tmp_path / "net.json.gz").write_bytes((FOLDER / "h200.json.gz").read_bytes())
     without = load(parse(tmp_path / "net.json.gz", tmp_path / "net.pyprof2"))
-    rows, before = h200.rows(), without.rows()
+    rows, before = run_profile.rows_of(h200.tables), run_profile.rows_of(without.tables)
     known = rows["op"].notna() | rows["shared_op"].notna()
 
     assert h200.summary["linked_pct"] == without.summary["linked_pct"] == 100
@@ -575,7 +576,7 @@ def test_of_modules_that_share_code_none_is_named_without_evidence() -> None:
     assert products["flops"].sum() == 3 * 2 * 3 * 2 * (2 * 64 * 32 * 128)
     assert rows[["layer", "shared_layer"]].isna().all(axis=None)
     assert rows["link_note"].str.contains(SHARED).all()
-    assert set(run.rows()["layer"].dropna()) == {"Net", "embed", "head"}
+    assert set(run_profile.rows_of(run.tables)["layer"].dropna()) == {"Net", "embed", "head"}
 
 
 def test_of_code_that_a_module_calls_once_the_layers_are_those_it_was_compiled_for(
@@ -622,7 +623,7 @@ def test_layers_around_calls_name_modules_or_their_callers(
 
 
 def test_flops_of_lines_on_a_gpu_are_those_of_the_model(h200: Run) -> None:
-    rows = h200.rows()
+    rows = run_profile.rows_of(h200.tables)
     rows = rows[rows["category"] == "matmul"]
     text = (FOLDER / "h200.txt").read_text().split("\n")
     found = rows.groupby(["direction", "source"], observed=True)["flops"].sum()
@@ -678,7 +679,7 @@ def test_of_a_call_that_is_not_joined_only_products_with_recorded_shapes_count(
     awaited = "triton_poi_fused_gelu_view_8"
     note = f"not the code that was noted: triton_poi_fused__to_copy_6 where that has {awaited}"
     assert calls(run)[note] == 1
-    found, truth = run.rows(), h200.rows()
+    found, truth = run_profile.rows_of(run.tables), run_profile.rows_of(h200.tables)
     assert found["kernel"].tolist() == truth["kernel"].tolist()
     own = found["link_note"] == note
     fused = own & found["kernel"].str.startswith("triton_")
@@ -697,7 +698,7 @@ def test_of_a_call_that_is_not_joined_only_products_with_recorded_shapes_count(
 
 @pytest.mark.parametrize("axis", ["source", "layer", "op"])
 def test_times_on_a_gpu_add_up(h200: Run, axis: str) -> None:
-    rows = h200.rows()
+    rows = run_profile.rows_of(h200.tables)
     found = h200.profile(by=axis)
 
     assert found["time_ns"].sum() == rows["dur_ns"].sum()
@@ -720,7 +721,7 @@ def test_a_comparison_names_all_lines_of_a_kernel_that_became_slower(
 
     found = compare(h200, slower, by=["source"])
 
-    rows = h200.rows()
+    rows = run_profile.rows_of(h200.tables)
     own = rows[rows["kernel"].astype(str).str.contains("layer_norm")]
     expected: Counter[str] = Counter()
     for row in own.to_dict("records"):
@@ -738,7 +739,7 @@ def test_the_editor_has_times_of_a_line_alone_and_no_line_of_several(run: Run) -
     places = {*costs["layers"], *costs["layers"].values()}
     assert not any("(shared: " in each for each in places)
     (own,) = costs["files"].values()
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
     rows = rows[rows["source"] == f"{SOURCE}:18"]
     at = VALUES.index("time_ns")
     times = [node["values"][at] or 0 for node in own["nodes"] if node["line"] == 17]

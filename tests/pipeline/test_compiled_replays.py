@@ -15,6 +15,7 @@ import pytest
 from pyprof2 import load, parse
 from pyprof2.analysis.axes import split_owners
 from pyprof2.analysis.compiled.replays import launches_replayed
+from pyprof2.api import run_profile
 from pyprof2.recording import CodeLaunch
 from tests.compiled_trace import FOLDER
 
@@ -73,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> pd.DataFrame:
     """Return the kernels of compiled code where nothing is replayed."""
-    rows = run_of(folder / "plain", lambda events: events).rows()
+    rows = run_profile.rows_of(run_of(folder / "plain", lambda events: events).tables)
     return rows[rows["link"] == "compiled"]
 
 
@@ -83,7 +84,7 @@ def run(folder: Path) -> Run:
 
 
 def of_replays(run: Run) -> pd.DataFrame:
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
     return rows[rows["link"].isin(("graph_names", "graph")) & ~rows["kernel"].isna()]
 
 
@@ -157,11 +158,15 @@ def test_parts_and_sums_are_those_of_all_kernels(run: Run) -> None:
     assert set(parts["kernel_id"]) <= set(found["kernel_id"])
     for axis in ("source", "layer", "op"):
         sums = run.profile(by=axis, columns=["share_ns"])
-        assert sums["time_ns"].sum() == run.rows()["dur_ns"].sum() == sums["share_ns"].sum()
-    notes = {each["note"] for each in run.manifest["ranks"][0]["graphs"]}
+        assert (
+            sums["time_ns"].sum()
+            == run_profile.rows_of(run.tables)["dur_ns"].sum()
+            == sums["share_ns"].sum()
+        )
+    notes = {each["note"] for each in run.tables.manifest["ranks"][0]["graphs"]}
     assert all("launches of the compiled graph's code, by names" in note for note in notes), notes
-    assert "compiled" not in run.manifest["ranks"][0] or all(
-        each["known"] for each in run.manifest["ranks"][0]["compiled"]
+    assert "compiled" not in run.tables.manifest["ranks"][0] or all(
+        each["known"] for each in run.tables.manifest["ranks"][0]["compiled"]
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from pyprof2.analysis.summaries.findings import Finding
 from pyprof2.analysis.summaries.rows import ALL
 from pyprof2.analysis.summaries.totals import Totals
+from pyprof2.api import run_profile, run_time
 from pyprof2.api.run import load, parse
 from pyprof2.cli import main
 from pyprof2.result_tables import FINDINGS, RESULTS, SUMMARY
@@ -97,7 +98,10 @@ def test_the_window_of_a_step_is_stored(store: Path) -> None:
 
 def test_utilization_is_of_the_device_that_is_named(store: Path) -> None:
     # f32 is 15.7 TFLOP/s on a V100 and, as TF32, 494.7 on an H100. The windows: 60 us, and 430 us.
-    stored, named = load(store).utilization, load(store, device="V100 SXM2").utilization
+    stored, named = (
+        run_time.utilization(load(store).tables),
+        run_time.utilization(load(store, device="V100 SXM2").tables),
+    )
 
     assert stored["mfu_pct"].tolist() == pytest.approx(
         [100 * FLOPS / (494.7e12 * 60e-6), 100 * FLOPS / (15.7e12 * 430e-6)], rel=1e-3
@@ -115,7 +119,7 @@ def test_utilization_is_of_the_device_that_is_named(store: Path) -> None:
     ],
 )
 def test_each_rank_has_its_own_device(store: Path, device: str | None, peaks: list[float]) -> None:
-    rows = load(store, device=device).rows()
+    rows = run_profile.rows_of(load(store, device=device).tables)
 
     found = rows["roofline_pct"][rows["op"].notna()].tolist()
     times = [30e-6, 200e-6]
@@ -130,7 +134,7 @@ def test_ops_of_two_ranks_that_share_a_number_are_two_ops(
     trace(tmp_path / "rank0.json", product(0, 30, MATRIX), deviceProperties=[H100])
     trace(tmp_path / "rank1.json", product(0, 30), deviceProperties=[H100])
 
-    rows = load(parse(tmp_path, tmp_path / "s.pyprof2"), device=device).rows()
+    rows = run_profile.rows_of(load(parse(tmp_path, tmp_path / "s.pyprof2"), device=device).tables)
 
     # If they were one op, matrix units would have done it: 494.7 TFLOP/s.
     assert rows["tensor_core"].tolist() == ["yes", "no"]
@@ -143,8 +147,8 @@ def test_a_rank_without_gpu_work_has_no_rows_beside_one_that_has_some(tmp_path: 
 
     run = load(parse(tmp_path, tmp_path / "s.pyprof2"))
 
-    assert run.rows()["rank"].tolist() == [1]
-    assert run.ledger["time_ns"].sum() == 30_000
+    assert run_profile.rows_of(run.tables)["rank"].tolist() == [1]
+    assert run_profile.ledger(run.tables)["time_ns"].sum() == 30_000
     assert (run.summary["no_gpu"], run.summary["span_ns"]) == (False, 30_000)
 
 
@@ -157,10 +161,10 @@ def test_another_root_changes_how_many_have_a_source(store: Path) -> None:
 
 
 def test_a_profile_of_some_columns_is_that_of_all(store: Path) -> None:
-    whole = load(store).rows()
+    whole = run_profile.rows_of(load(store).tables)
 
     for name in whole.columns:
-        some = load(store).rows([name])
+        some = run_profile.rows_of(load(store).tables, [name])
         assert some[name].equals(whole[name]), name
         assert list(some) == [name]
     assert set(whole.columns) <= set(ALL)

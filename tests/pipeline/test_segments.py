@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from pyprof2.api import run_time
 from pyprof2.api.run import Run, load, parse
 from pyprof2.cli import main
 from pyprof2.errors import TraceError
@@ -333,7 +334,10 @@ def test_the_spans_of_a_worker_are_one_rank(
     assert is_dense(run, "launches", "launch_id")
     # 60 us of each are recorded; the 1000 s between them are not.
     assert run.summary["gpu_count"] == 1
-    assert run.idle_windows[["window_ns", "busy_ns"]].sum().tolist() == [120_000, 30_000]
+    assert run_time.idle_windows(run.tables)[["window_ns", "busy_ns"]].sum().tolist() == [
+        120_000,
+        30_000,
+    ]
     assert run.idle["time_ns"].sum() == 90_000
     assert run.idle.groupby("span")["time_ns"].sum().tolist() == [50_000, 40_000]
 
@@ -459,7 +463,7 @@ def test_each_rank_has_spans_of_its_own(tmp_path: Path) -> None:
     spans_of_worker(first, *(f"b.{at}.pt.trace.json" for at in range(2)), rank=1)
     run = load(first)
 
-    assert run.spans == {0: [0, 1, 2], 1: [0, 1]}
+    assert run.tables.spans == {0: [0, 1, 2], 1: [0, 1]}
     assert run.profile()["kernel"].tolist() == ["kernel_30", "kernel_20"]
     assert run.profile(span=2)["kernel"].tolist() == ["kernel_30"]
 
@@ -491,4 +495,4 @@ def test_ranks_that_share_a_worker_s_name_are_ranks(tmp_path: Path) -> None:
     spans_of_worker(tmp_path, WORKER[0], rank=0)
     trace(tmp_path / WORKER[1], span_of(SECOND, 20), distributedInfo={"rank": 1, "world_size": 2})
 
-    assert load(tmp_path).spans == {0: [0], 1: [0]}
+    assert load(tmp_path).tables.spans == {0: [0], 1: [0]}

@@ -309,7 +309,7 @@ def test_parts_of_any_size_give_the_same(
     monkeypatch.setattr(pyprof2.store.folder, "_ROW_GROUP", 777)
     store = pyprof2.parse(shared_trace(RN50), tmp_path / "small-parts.pyprof2")
     run = pyprof2.load(store)
-    assert len(run.tables_of()[0].parts("ops")) > 20
+    assert len(run.tables.ranks[0].parts("ops")) > 20
 
     trace = export(run, tmp_path / "x.pftrace")
 

@@ -44,7 +44,10 @@ def alone(traces: Path) -> Path:
 def _assert_same(store: Path, expected: Path) -> None:
     for name in STORED:
         assert read_table(store, name).equals(read_table(expected, name)), name
-    assert pyprof2.load(store).manifest["ranks"] == pyprof2.load(expected).manifest["ranks"]
+    assert (
+        pyprof2.load(store).tables.manifest["ranks"]
+        == pyprof2.load(expected).tables.manifest["ranks"]
+    )
     assert not list(store.glob("scratch*"))
 
 

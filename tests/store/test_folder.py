@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyprof2.api.run import Run, load, parse
+from pyprof2.api.run import load, parse
+from pyprof2.api.run_tables import RunTables
 from pyprof2.errors import OutputExistsError, SchemaError, StoreError, TableError
 from pyprof2.store import folder as store
 from pyprof2.store.folder import (
@@ -367,7 +368,7 @@ def test_a_store_of_another_version_says_how_to_make_it_anew(
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
 
     with pytest.raises(SchemaError) as caught:
-        Run(tmp_path)
+        RunTables(tmp_path)
 
     assert f"schema version {SCHEMA_VERSION + 1}" in str(caught.value)
     assert str(caught.value).endswith(f"--force -o {tmp_path} {command}'")

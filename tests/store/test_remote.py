@@ -50,7 +50,7 @@ def test_a_recording_far_away_is_read_as_one_here(far: Any, tmp_path: Path) -> N
     run, same = pyprof2.load("memory://runs/net.json"), pyprof2.load(tmp_path / "net.json")
 
     assert run.kernels.equals(same.kernels)
-    assert run.manifest["sources"][0]["path"] == "memory://runs/net.json"
+    assert run.tables.manifest["sources"][0]["path"] == "memory://runs/net.json"
 
 
 def test_a_folder_far_away_has_a_recording_for_each_rank(far: Any) -> None:
@@ -199,7 +199,7 @@ def test_a_recording_on_standard_input_is_read(
     run = pyprof2.load("-")
 
     assert len(run.kernels) == 1
-    assert run.manifest["sources"][0]["path"] == "-"
+    assert run.tables.manifest["sources"][0]["path"] == "-"
 
 
 def test_what_is_wrong_with_standard_input_is_said_of_it(pipe: Callable[[bytes], None]) -> None:

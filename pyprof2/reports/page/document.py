@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.analysis.summaries.cube import KEYS, cube
 from pyprof2.analysis.time.cause_names import CAUSES
 from pyprof2.analysis.time.step_parts import IDLE
+from pyprof2.api import run_findings, run_profile
 from pyprof2.api.comparison import compare
 from pyprof2.columns import as_text
 from pyprof2.errors import Pyprof2Error, RemoteError, StoreError, fault, is_shortage, say
@@ -110,7 +111,7 @@ def packed_document(run: Run, query: ReportQuery) -> str:
     apart = sections.made("steps", lambda: steps_apart(run)) or {}
     document = _document(run, query, sections, apart)
     found = document.pop(_CUBE)
-    sums = cache(lambda: run.sums_apart(KEYS, apart, _SIZES[0][0]))
+    sums = cache(lambda: run_profile.sums_apart(run.tables, KEYS, apart, _SIZES[0][0]))
     data, tables = "", _EMPTY[_CUBE]
     for most, length in _SIZES:
         if _CUBE not in sections.failed:
@@ -190,7 +191,7 @@ def _document(
         "memory": lambda: memory_of(run, zero),
         "heading": lambda: heading_of(run, document["memory"]),
         # While little else is held: the sums are a quarter of a gigabyte, this a tenth of them.
-        _CUBE: lambda: cube(*run.sums_apart(KEYS, apart, most), apart, most),
+        _CUBE: lambda: cube(*run_profile.sums_apart(run.tables, KEYS, apart, most), apart, most),
         "steps": lambda: steps_of(run, zero, apart),
         "parts": lambda: parts_of(run, zero, apart),
         "whole": lambda: whole_of(run),
@@ -233,15 +234,15 @@ def _document(
 def _meta(run: Run, query: ReportQuery, zero: dict[int, int]) -> dict[str, Any]:
     summary = run.summary
     notes = [] if query.source_root else [_NO_SOURCE]
-    if not run.ledger["count"].sum():
+    if not run_profile.ledger(run.tables)["count"].sum():
         notes.insert(0, _NOTHING)
     return {
-        "command": f"pyprof2 prof {shlex.quote(str(query.input))}{run.span_option}",
+        "command": f"pyprof2 prof {shlex.quote(str(query.input))}{run.tables.span_option}",
         "devices": summary["devices"],
         "ranks": summary["ranks"],
         "has_gpu": not summary["no_gpu"],
         "causes": {part_label(f"{IDLE}{each.name}"): each.meaning for each in CAUSES},
-        "how_to_record": asdict(run.how_to_record),
+        "how_to_record": asdict(run_findings.how_to_record(run.tables)),
         "first_ns": [{"rank": rank, "first_ns": str(first)} for rank, first in zero.items()],
         "notes": notes,
     }
@@ -251,7 +252,7 @@ def _sources(run: Run, query: ReportQuery) -> list[dict[str, Any]]:
     """Return the files of the user's own lines, those with the most time first."""
     if query.source_root is None:
         return []
-    rows = run.rows(("source", "dur_ns"))
+    rows = run_profile.rows_of(run.tables, ("source", "dur_ns"))
     times = rows.groupby(as_text(rows["source"]), observed=True)["dur_ns"].sum()
     idle = run.idle.groupby(as_text(run.idle["source"]), observed=True)["time_ns"].sum()
     order = times.add(idle, fill_value=0).sort_values(ascending=False, kind="stable")

@@ -34,7 +34,7 @@ def elsewhere_of(run: Run, names: Sequence[str] = SHOWN) -> dict[str, Any] | Non
     work = summary["kernel_count"] + summary["copy_count"]
     if not summary["kernel_count"] or work > MOST_REPLAYED:
         return None
-    prediction, question = PredictedStep(run), Question()
+    prediction, question = PredictedStep(run.tables), Question()
     source = prediction.source
     if source is None:
         return None

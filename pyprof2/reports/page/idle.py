@@ -8,6 +8,7 @@ import numpy as np
 
 from pyprof2.analysis.summaries.cube import OTHER_STEPS, SMALL
 from pyprof2.analysis.summaries.idle_profile import ADDED, added_up
+from pyprof2.api import run_time
 from pyprof2.columns import as_pandas
 from pyprof2.frames import shown_line
 from pyprof2.reports.page.values import numbers, records, table
@@ -31,11 +32,11 @@ _FOLDED: Final = ("op", "layer", "source", "call", "thread", "note")
 def idle_of(run: Run, apart: Mapping[int, Collection[int]]) -> dict[str, Any]:
     """Return the rows of table `idle`, summed along `AXES`; see `folded`."""
     # A long table is summed part by part.
-    sums = as_pandas(added_up(run.idle_parts((*AXES, *ADDED)), AXES), IDLE.never_null)
+    parts = run_time.idle_parts(run.tables, (*AXES, *ADDED))
+    roots = run.tables.source_roots
+    sums = as_pandas(added_up(parts, AXES), IDLE.never_null)
     frame = folded(sums[[*AXES, "time_ns", "count"]], apart, MOST_ROWS)
-    made = table(
-        frame.drop(columns="step"), {"source": lambda line: shown_line(line, run.source_roots)}
-    )
+    made = table(frame.drop(columns="step"), {"source": lambda line: shown_line(line, roots)})
     return {"rows": len(frame), "columns": {"step": numbers(frame["step"])} | made["columns"]}
 
 
@@ -75,4 +76,4 @@ def _summed(idle: pd.DataFrame) -> pd.DataFrame:
 
 def windows_of(run: Run) -> list[dict[str, Any]]:
     """Return how long each device was recorded, active, busy and idle."""
-    return records(run.idle_windows)
+    return records(run_time.idle_windows(run.tables))

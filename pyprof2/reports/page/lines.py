@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyprof2.analysis.summaries.line_profile import LineQuery
 from pyprof2.analysis.time.line_ops import PHASES
 from pyprof2.analysis.time.line_tree import FILE, LINE
+from pyprof2.api import run_time
 from pyprof2.frames import shown_line
 from pyprof2.reports.heading import step_numbers
 from pyprof2.reports.page.values import cut, table
@@ -30,7 +31,7 @@ def lines_of(run: Run) -> dict[str, Any] | None:
     """
     if not run.table("lines", ["rank"]).num_rows:
         return None
-    profile = run.line_profile(LineQuery())
+    profile = run_time.line_profile(run.tables, LineQuery())
     nodes = profile.table
     weight = nodes["time_ns"] + nodes["idle_caused_ns"].fillna(0)
     nodes = nodes[weight > 0]
@@ -44,7 +45,7 @@ def lines_of(run: Run) -> dict[str, Any] | None:
         "apart": [f"rank {rank}: step {number}" for rank, number in profile.apart],
         "total_ns": int(profile.step_ns.sum()),
         "left_out": len(nodes) - len(kept),
-        "functions": run.lines_are_functions,
+        "functions": run_time.lines_are_functions(run.tables),
         "nodes": _nodes(run, nodes.loc[sorted(kept)]),
     }
 
@@ -58,5 +59,5 @@ def _nodes(run: Run, nodes: pd.DataFrame) -> dict[str, Any]:
 def _shown(run: Run, kind: str, name: str) -> str:
     """Return the label of a node: files and lines from the user's own folder on."""
     if kind == LINE:
-        return cut(shown_line(name, run.source_roots))
-    return cut(shown_line(f"{name}:1", run.source_roots)[:-2]) if kind == FILE else cut(name)
+        return cut(shown_line(name, run.tables.source_roots))
+    return cut(shown_line(f"{name}:1", run.tables.source_roots)[:-2]) if kind == FILE else cut(name)

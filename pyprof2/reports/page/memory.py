@@ -9,6 +9,7 @@ import numpy as np
 from pyprof2.analysis.memory.curves import LINELESS, NO_NUMBER
 from pyprof2.analysis.memory.live import BEFORE, ROUNDING
 from pyprof2.analysis.time.slices import greatest_of_runs
+from pyprof2.api import run_memory
 from pyprof2.columns import as_text, values_of
 from pyprof2.frames import shown_line
 from pyprof2.recording import int_column
@@ -35,7 +36,7 @@ _SHOWN: Final = {"line": "source", "blocks": "count"}
 
 def memory_of(run: Run, zero: dict[int, int]) -> list[dict[str, Any]] | None:
     """Return the memory of each device; None where no allocation was recorded."""
-    found = run.memory_by_device()
+    found = run_memory.memory_by_device(run.tables)
     live = found.rows(_AXES, "peak")
     return [_device(run, curve, live, zero[curve.rank]) for curve in found.curves] or None
 
@@ -89,7 +90,7 @@ def _live(run: Run, rows: pd.DataFrame) -> dict[str, Any]:
     unknown = {name: _NOT_KNOWN if name == "op" else _NO_PLACE for name in _AXES}
     plain = {name: text.where(~text.isin(unknown[name]), None) for name, text in texts.items()}
     frame = rows[["bytes", "blocks"]].assign(**plain)[[*_AXES, "bytes", "blocks"]]
-    shown = {"source": lambda line: shown_line(line, run.source_roots)}
+    shown = {"source": lambda line: shown_line(line, run.tables.source_roots)}
     return table(frame.rename(columns=_SHOWN), shown)
 
 

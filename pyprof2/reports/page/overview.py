@@ -8,6 +8,7 @@ import pandas as pd
 
 from pyprof2.analysis.summaries.advice import RULES, alike
 from pyprof2.analysis.summaries.totals import total_utilization
+from pyprof2.api import run_time
 from pyprof2.frames import shown_line
 from pyprof2.reports.heading import (
     Figure,
@@ -49,7 +50,7 @@ def _tiles(run: Run, memory: list[dict[str, Any]] | None) -> Iterator[dict[str, 
         # Copies are work too: kernels alone stand beside it.
         found = _busy(run, each) if each.name == "GPU utilization" else each
         yield found._asdict() | {"parts": None}
-    mfu = total_utilization(run.utilization_rows)["mfu_pct"]
+    mfu = total_utilization(run_time.utilization_rows(run.tables))["mfu_pct"]
     value = None if mfu is None else share_of_peak(run, mfu)
     note = "of what the device can do at its peak" if value else "no peak or no FLOPs are known"
     yield Figure("MFU", value, note)._asdict() | {"parts": None}
@@ -97,7 +98,7 @@ def findings_of(run: Run) -> list[dict[str, Any]]:
         | {
             "title": titles[row["rule"]],
             "docs": f"{_DOCS}{row['rule']}",
-            "shown": row["source"] and shown_line(row["source"], run.source_roots),
+            "shown": row["source"] and shown_line(row["source"], run.tables.source_roots),
         }
         for row in records(frame)
     ]

@@ -24,9 +24,10 @@ _PLAIN: Final = ("rank", "step")
 
 def tables_of(run: Run, found: Cube) -> dict[str, Any]:
     """Return the tables `cube`, `calls` and `helpers`."""
+    roots = run.tables.source_roots
     shown: dict[str, Callable[[str], str]] = {
         "kernel": short_name,
-        "source": lambda line: in_shared_text(line, lambda e: shown_line(e, run.source_roots)),
+        "source": lambda line: in_shared_text(line, lambda e: shown_line(e, roots)),
     }
     texts = found.keys.drop(columns=list(_PLAIN))
     for name in COARSE:

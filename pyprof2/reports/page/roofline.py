@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyprof2.analysis.axes import NONE
 from pyprof2.analysis.hardware.verdict import find_peaks, named_device
 from pyprof2.analysis.summaries.profile import frame as frame_of
+from pyprof2.api import run_findings, run_profile
 from pyprof2.columns import combinations, first_rows, with_text
 from pyprof2.reports.explanation import explanation_lines
 from pyprof2.reports.page.values import cut, table
@@ -35,7 +36,7 @@ def roofline_of(run: Run) -> dict[str, Any]:
 
 
 def _devices(run: Run) -> Iterator[dict[str, Any]]:
-    forced = None if run.device is None else named_device(run.device)
+    forced = None if run.tables.device is None else named_device(run.tables.device)
     for row in run.table("devices").to_pylist():
         device = forced or find_peaks(row)
         yield {
@@ -58,8 +59,9 @@ def _peaks(device: Device) -> Iterator[dict[str, Any]]:
 
 def _signatures(run: Run) -> dict[str, Any]:
     """Return the sums of the signatures, the first with `explain` of their longest kernel."""
-    rows = run.rows({"rank", "signature", "kernel_id", "dur_ns", "bound"})
-    sums = frame_of(run.sums(("rank", "signature")).summarize(["rank", "signature"]))
+    rows = run_profile.rows_of(run.tables, {"rank", "signature", "kernel_id", "dur_ns", "bound"})
+    keys = ("rank", "signature")
+    sums = frame_of(run_profile.sums_of(run.tables, keys).summarize(keys))
     sums = sums[sums["signature"] != NONE].head(MOST_DOTS).reset_index(drop=True)
     names = [
         "rank", "signature", "count", "time_ns", "flops", "bytes", "tflops", "gbps", "intensity",
@@ -114,7 +116,7 @@ def _explained(run: Run, asked: pd.DataFrame) -> dict[int, str]:
         (rank, f"kernel:{kernel}")
         for rank, kernel in zip(order["rank"].tolist(), order["kernel_id"].tolist(), strict=True)
     ]
-    facts = run.explain_all(wanted)
+    facts = run_findings.explain_all(run.tables, wanted)
     texts = {
         int(at): cut("\n".join(explanation_lines(each, _WIDTH)), _LONGEST)
         for at, each in zip(order.index, facts, strict=True)

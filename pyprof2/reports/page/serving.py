@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyprof2.api import run_serving
 from pyprof2.columns import as_text
 from pyprof2.reports.page.values import from_zero, records
 from pyprof2.reports.serving import costs_in_words, phases
@@ -34,18 +35,19 @@ def serving_of(
     Raises:
         UsageError: the configuration is not of the recording's model.
     """
-    if not run.is_of_server:
+    if not run_serving.is_of_server(run.tables):
         return None
-    steps = run.serving_steps() if model is None else run.serving_costs(model, tp)
-    kinds = run.serving_kinds(model, tp)
-    found = phases(steps, run.peaks)
+    tables = run.tables
+    steps = run.serving_steps() if model is None else run_serving.serving_costs(tables, model, tp)
+    kinds = run_serving.serving_kinds(tables, model, tp)
+    found = phases(steps, tables.peaks)
     own = steps[steps["serving_step"].notna() & steps["start_ns"].notna()]
     own = own.assign(
         new_tokens=own["c_sq"] + own["g_sq"],
         start_ns=from_zero(own["rank"], own["start_ns"], zero),
         phase=as_text(own["phase"]).fillna("unknown"),
     )
-    device = run.peaks
+    device = run.tables.peaks
     return {
         "phases": records(found),
         "kinds": records(kinds.assign(phase=as_text(kinds["phase"]).fillna("unknown"))),

@@ -15,6 +15,7 @@ from pyprof2.analysis.chunked import frame_of_parts
 from pyprof2.analysis.time.step_parts import BUSY, HOST_INPUT, HOST_PARTS, IDLE, host_parts
 from pyprof2.analysis.time.step_times import median_step, outlier_steps, timed_steps
 from pyprof2.analysis.time.step_windows import StepWindows
+from pyprof2.api import run_time
 from pyprof2.recording import int_column
 from pyprof2.reports.page.values import from_zero, table
 from pyprof2.reports.steps import outlier_notes
@@ -36,12 +37,12 @@ def steps_of(
 ) -> dict[str, Any]:
     """Return a row for each device and window of a step; see `kept_steps`."""
     steps = kept_steps(run.steps, apart)
-    use = run.utilization[["rank", "step", "mfu_pct"]].dropna(subset=["step"])
+    use = run_time.utilization(run.tables)[["rank", "step", "mfu_pct"]].dropna(subset=["step"])
     mfu = steps[["rank", "step"]].merge(
         use.astype({"rank": "int64", "step": "int64"}), on=["rank", "step"], how="left"
     )
     odd = {each.window[:2] for each in outlier_steps(timed_steps(steps))}
-    slow = {each[:2] for each in run.slow_starts}
+    slow = {each[:2] for each in run.tables.slow_starts}
     windows = list(zip(steps["rank"].tolist(), steps["start_ns"].tolist(), strict=True))
     notes = outlier_notes(run)
     frame = pd.DataFrame(
@@ -109,12 +110,14 @@ def whole_of(run: Run) -> dict[str, Any]:
 
 def whole_parts_of(run: Run) -> pd.DataFrame:
     """Return the parts of all that was recorded, of devices, or of the host without any."""
-    return parts_of_host(run, whole=True) if run.summary["no_gpu"] else run.recorded_parts
+    host = run.summary["no_gpu"]
+    return parts_of_host(run, whole=True) if host else run_time.recorded_parts(run.tables)
 
 
 def step_parts_of(run: Run) -> pd.DataFrame:
     """Return the parts of the windows of steps: of devices, or of the host where there is none."""
-    return parts_of_host(run, whole=False) if run.summary["no_gpu"] else run.step_parts
+    host = run.summary["no_gpu"]
+    return parts_of_host(run, whole=False) if host else run_time.step_parts(run.tables)
 
 
 def part_label(part: str) -> str:
@@ -149,10 +152,10 @@ def parts_of_host(run: Run, *, whole: bool) -> pd.DataFrame:
         whole: whether of all that was recorded.
 
     Returns:
-        `rank, device` (null), `step, start_ns, part, time_ns`, as `run.step_parts`.
+        `rank, device` (null), `step, start_ns, part, time_ns`, as `run_time.step_parts`.
     """
     found = []
-    for rank in run.tables_of():
+    for rank in run.tables.ranks:
         ops = rank.read("ops", HOST_INPUT)
         windows = _whole(ops) if whole else StepWindows.of(rank.read("steps"))
         parts = host_parts(ops, windows)
@@ -179,14 +182,14 @@ def _whole(ops: Any) -> StepWindows:
 
 def lanes(run: Run) -> pd.DataFrame:
     """Return the ops that are in no other, with the columns that time lines are made of."""
-    parts = (part for rank in run.tables_of() for part in rank.in_parts("ops", _LANE))
+    parts = (part for rank in run.tables.ranks for part in rank.in_parts("ops", _LANE))
     found = frame_of_parts((part.filter(part["parent_op_id"].is_null()) for part in parts), _SHOWN)
     return found.assign(name=found["op"]).rename(columns={"tid": "track"})
 
 
 def recorded_windows(run: Run) -> Iterator[dict[str, Any]]:
     """Give the window of each rank from its first op to the end of the last."""
-    for rank in run.tables_of():
+    for rank in run.tables.ranks:
         window = _whole(rank.read("ops", HOST_INPUT))
         if len(window.step):
             yield {

@@ -16,6 +16,7 @@ import pandas as pd
 from pyprof2.analysis.chunked import frame_of_parts
 from pyprof2.analysis.time.slices import greatest_of_runs, merge_short
 from pyprof2.analysis.time.step_times import median_step, timed_steps
+from pyprof2.api import run_time
 from pyprof2.columns import distinct, sum_at, values_of
 from pyprof2.pipeline.allocation import release_unused
 from pyprof2.recording import TextCodes
@@ -100,12 +101,13 @@ def _recorded(run: Run, work: pd.DataFrame) -> Iterator[dict[str, Any]]:
     if run.summary["no_gpu"]:
         yield from recorded_windows(run)
     else:
-        yield from (_whole(work, row) for row in run.idle_windows.to_dict("records"))
+        windows = run_time.idle_windows(run.tables).to_dict("records")
+        yield from (_whole(work, row) for row in windows)
 
 
 def _work(run: Run) -> pd.DataFrame:
     """Return kernels and copies in order of their ids, each stream a track."""
-    ranks = [(rank, name) for rank in run.counted_ranks for name in ("kernels", "copies")]
+    ranks = [(rank, name) for rank in run.tables.counted_ranks for name in ("kernels", "copies")]
     found = frame_of_parts(
         (part for rank, name in ranks for part in rank.in_parts(name, (*_ROWS, "kernel_id"))),
         _ROWS,
@@ -117,8 +119,9 @@ def _work(run: Run) -> pd.DataFrame:
 
 def _idle(run: Run) -> pd.DataFrame:
     """Return the columns of idle time that its boxes show."""
-    count = sum(rank.parts("idle").row_count for rank in run.counted_ranks)
-    found = frame_of_parts(chain([IDLE.empty()], run.idle_parts(_IDLE)), _IDLE, count=count)
+    count = sum(rank.parts("idle").row_count for rank in run.tables.counted_ranks)
+    parts = chain([IDLE.empty()], run_time.idle_parts(run.tables, _IDLE))
+    found = frame_of_parts(parts, _IDLE, count=count)
     return found.rename(columns={"time_ns": "dur_ns", "cause": "name", "group": "category"})
 
 

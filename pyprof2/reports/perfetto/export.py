@@ -59,7 +59,7 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
         UsageError: there is no such rank, or the bytes would go to a terminal.
         StoreError: a table is damaged.
     """
-    run.tables_of(query.rank)
+    run.tables.of(query.rank)
     too_many = row_count(run, query.rank) > MOST_ROWS_FOR_FINDINGS
     wants = query.findings and not too_many
     found = run.advise().to_dict("records") if wants else []
@@ -71,7 +71,7 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
     shifts = _shifts(run)
     with open_binary(query.path, "a trace") as write:
         writer = ChromeWriter(write, _first(run)) if query.chrome else Writer(write)
-        for at, tables in enumerate(run.tables_of()):
+        for at, tables in enumerate(run.tables.ranks):
             if query.rank in {None, tables.rank}:
                 rank = Rank(tables, writer, at, shifts[tables.rank])
                 write_findings(rank, [row for row in fires if row["rank"] == tables.rank])
@@ -88,13 +88,13 @@ def show(run: Run, query: PerfettoQuery) -> list[str]:
 
 def row_count(run: Run, rank: int | None = None) -> int:
     """Return the number of rows that become slices, but for idle time."""
-    return sum(tables.parts(name).row_count for tables in run.tables_of(rank) for name in _ROWS)
+    return sum(tables.parts(name).row_count for tables in run.tables.of(rank) for name in _ROWS)
 
 
 def _first(run: Run) -> int:
     """Return the first time of the first rank."""
     starts: list[int | None] = (
-        run.tables_of()[0].read("trace", ["start_ns"])["start_ns"].to_pylist()
+        run.tables.ranks[0].read("trace", ["start_ns"])["start_ns"].to_pylist()
     )
     return min((start for start in starts if start is not None), default=0)
 
@@ -105,7 +105,7 @@ def _shifts(run: Run) -> dict[int, int]:
     Where the recordings do not say when they were made, each keeps its own clock.
     """
     bases = {}
-    for tables in run.tables_of():
+    for tables in run.tables.ranks:
         unix = tables.read("trace", ["unix_ns"])["unix_ns"].to_pylist()
         bases[tables.rank] = unix[0] if unix else None
     known = [base for base in bases.values() if base is not None]

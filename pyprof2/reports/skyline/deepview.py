@@ -61,14 +61,14 @@ def analysis_json(
     run: Run, query: SkylineQuery, entries: Entries, time: TimeReport, memory: MemoryReport | None
 ) -> dict[str, Any]:
     """Return the file's object."""
-    (rank, *_) = run.tables_of(query.rank)
+    (rank, *_) = run.tables.of(query.rank)
     batch = batch_of(run, query.batch)
     devices = rank.devices()
     gpus = [device for device in devices if device["device_type"] != "cpu"]
     machine: dict[str, Any] = next(iter(rank.read("trace", _MACHINE).to_pylist()), {})
     size = machine.get("machine_bytes")
     capacity = next((d["memory_bytes"] for d in devices if d["memory_bytes"]), None)
-    root, file = next(iter(run.source_roots), ""), _entry_of(run).get("file", "")
+    root, file = next(iter(run.tables.source_roots), ""), _entry_of(run).get("file", "")
     of_batch = _known({"batchSize": batch})
     state = {
         "message_type": "analysis",
@@ -94,7 +94,7 @@ def analysis_json(
         "additionalProviders": "",
         "energy": _energy(run, rank.rank, of_batch),
         "utilization": _utilization(*entries.phases(time.step)),
-        "ddp": _ddp(PredictedStep(run, query.step).ddp((2, 4)) if gpus else None),
+        "ddp": _ddp(PredictedStep(run.tables, query.step).ddp((2, 4)) if gpus else None),
     }  # fmt: skip
     return {
         "analysisState": state,
@@ -133,7 +133,7 @@ def elsewhere(run: Run, step: int | None) -> list[dict[str, Any]]:
     """Return what the step takes on DeepView's devices; nothing where no device worked."""
     if run.summary["no_gpu"]:
         return []
-    prediction, question = PredictedStep(run, step), Question()
+    prediction, question = PredictedStep(run.tables, step), Question()
     rows = []
     for name, ours in DEEPVIEW.items():
         (row,) = prediction.rows_of(device_named(ours), question)
@@ -144,7 +144,8 @@ def elsewhere(run: Run, step: int | None) -> list[dict[str, Any]]:
 
 def _entry_of(run: Run) -> dict[str, Any]:
     """Return the entry point in the manifest; empty: the recording is of none."""
-    return next((dict(rank["entry"]) for rank in run.manifest["ranks"] if "entry" in rank), {})
+    ranks = run.tables.manifest["ranks"]
+    return next((dict(rank["entry"]) for rank in ranks if "entry" in rank), {})
 
 
 def batch_of(run: Run, given: int | None) -> int | None:

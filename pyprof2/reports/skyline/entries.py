@@ -21,6 +21,7 @@ from pyprof2.analysis.time import line_ops
 from pyprof2.analysis.time.line_tree import NO_OP, StackLines
 from pyprof2.analysis.time.lines import INPUT, invocations
 from pyprof2.analysis.time.step_times import TimedStep, median_step, timed_steps
+from pyprof2.api import run_memory, run_time
 from pyprof2.columns import as_text, lookup
 from pyprof2.errors import refuse
 from pyprof2.frames import shown_line
@@ -162,7 +163,7 @@ class Entries:
             UsageError: there is no such rank.
         """
         self._run = run
-        tables = run.tables_of(rank)
+        tables = run.tables.of(rank)
         self._rank = next((each for each in tables if _has_kernels(each)), tables[0])
 
     def time(self, ledger: str | None = None, step: int | None = None) -> TimeReport:
@@ -179,9 +180,11 @@ class Entries:
         if step is None and self._windows:
             number = median_step(self._windows, self._rank.rank).step
         steps = None if number is None else (number, number)
-        profile = self._run.line_profile(LineQuery(ledger, steps=steps, rank=self._rank.rank))
+        query = LineQuery(ledger, steps=steps, rank=self._rank.rank)
+        profile = run_time.line_profile(self._run.tables, query)
         if not profile.steps:
-            refuse(f"{self._run.label}: no op and no kernel is recorded: there is no time report")
+            what = "no op and no kernel is recorded: there is no time report"
+            refuse(f"{self._run.tables.label}: {what}")
         own = (each.dur_ns for each in self._windows if each.step == number)
         calls = invocations(self._rank.several(INPUT), profile.ledger, number).to_pylist()
         entries = [
@@ -238,7 +241,7 @@ class Entries:
         Raises:
             UsageError: there is no such device.
         """
-        profile = self._run.memory_by_device().only(device, self._rank.rank)
+        profile = run_memory.memory_by_device(self._run.tables).only(device, self._rank.rank)
         if not profile.curves:
             return None
         curves = profile.curves
@@ -297,7 +300,7 @@ class _Frames:
 
     def __init__(self, rank: RankTables, run: Run) -> None:
         table = rank.read("stacks", ["stack_id", "caller_id", "line"])
-        roots = run.source_roots
+        roots = run.tables.source_roots
         self._stacks = StackLines(table, roots[0] if roots else None)
         self._roots = roots
         self._known: dict[int, tuple[Frame, ...]] = {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from pyprof2.api import run_time
 from pyprof2.errors import Pyprof2Error
 from pyprof2.reports import files
 from pyprof2.reports.files import replacing
@@ -45,7 +46,7 @@ def show(run: Run, query: SkylineQuery) -> list[str]:
     time = None if query.report == "memory" else entries.time(query.ledger, query.step)
     memory = None if query.report == "time" else entries.memory(query.device)
     if query.report == "memory" and memory is None:
-        msg = f"{run.label}: {_NO_MEMORY}"
+        msg = f"{run.tables.label}: {_NO_MEMORY}"
         raise Pyprof2Error(msg)
     if query.report == "deepview" and time is not None:
         content = analysis_json(run, query, entries, time, memory)
@@ -62,7 +63,7 @@ def _said(
         step = "the whole recording" if time.step is None else f"step {time.step}"
         calls = counted(len(time.entries), "call")
         yield f"times: {calls} of {step}, rank {time.rank}, {time.ledger}"
-        if run.lines_are_functions:
+        if run_time.lines_are_functions(run.tables):
             yield FUNCTIONS
     if memory is not None:
         yield f"memory: of {memory.device}"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import pyprof2
 from pyprof2.analysis.costs.attribute import UNKNOWN, share
 from pyprof2.analysis.hardware.kernel_names import is_helper
+from pyprof2.api import run_profile
 from tests.conftest import ROOT
 from tests.kineto_events import (
     ENGINE,
@@ -186,7 +187,7 @@ def test_what_others_account_for_has_no_status_of_its_own(tmp_path: Path) -> Non
     inside = ("aten::linear", None, "in_parent", "counted at the ops inside")
     assert rows(run.table("kernels"), *columns) == [inside, ("aten::mm", 48, "ok", None)]
     assert rows(run.table("ops"), *columns) == [inside, ("aten::mm", 48, "ok", None)]
-    assert run.ledger.set_index("bin")["time_ns"]["ok"] == 2000
+    assert run_profile.ledger(run.tables).set_index("bin")["time_ns"]["ok"] == 2000
 
 
 def test_a_product_of_which_only_copies_are_inside_is_counted_at_itself(tmp_path: Path) -> None:
@@ -494,7 +495,7 @@ def test_without_a_gpu_no_work_stands_at_an_op_and_at_one_around_it() -> None:
         while outer is not None:
             assert outer not in counted
             outer = parent[outer]
-    assert run.rows()["flops"].sum() == sum(row["flops"] or 0 for row in ops)
+    assert run_profile.rows_of(run.tables)["flops"].sum() == sum(row["flops"] or 0 for row in ops)
 
 
 def test_a_replayed_graph_lacks_neither_shapes_nor_a_formula(tmp_path: Path) -> None:

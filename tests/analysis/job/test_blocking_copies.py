@@ -67,7 +67,7 @@ def test_what_a_blocking_copy_waits_for_is_on_the_path(
     gain = evaluate(ranks.graph, scale(ranks.graph, "op", "aten::mm", 0.5))
     assert gain.gain_ns == work // 2
     # Idle time says of the same calls that they waited.
-    idle = ranks.run.tables_of()[0].read("idle", ("cause", "drained")).to_pylist()
+    idle = ranks.run.ranks[0].read("idle", ("cause", "drained")).to_pylist()
     assert {"cause": "copy_call", "drained": True} in idle
 
 

@@ -43,7 +43,7 @@ def test_the_healthy_twin_has_no_straggler(tmp_path: Path) -> None:
 
     assert found.stragglers.empty
     assert replay_error_ns(found.graph) == 0
-    clocks = found.run.clocks
+    clocks = found.run.frame("clocks")
     true_ns = 1000 * (made.offsets_us - made.offsets_us[0])
     # The offset is that at the middle of some ms, so a drift of some ppm is below the error.
     assert np.abs(clocks["offset_ns"] - true_ns).max() < 1000
@@ -105,7 +105,7 @@ def test_a_pause_that_the_queue_hides_costs_nothing(tmp_path: Path) -> None:
 def test_ends_that_are_biased_by_size_do_not_become_skew(tmp_path: Path) -> None:
     job = Job(4, offset_us=0, drift=0, bias_us=20)
     found, _ = _made(job, tmp_path)
-    clocks = found.run.clocks
+    clocks = found.run.frame("clocks")
 
     assert not clocks["applied"].any()
     assert clocks["error_ns"].tolist()[1] >= 9_000

@@ -96,7 +96,7 @@ def test_without_steps_ranks_on_one_clock_go_on_behind_what_was_lost(
         whole = json.loads(path.read_text())
         rows = [r for r in whole["traceEvents"] if not r["name"].startswith("ProfilerStep")]
         path.write_text(json.dumps(whole | {"traceEvents": rows}))
-    found = JobOfRanks(load(parse(files, tmp_path / "job.pyprof2")), one_clock=True).members
+    found = JobOfRanks(load(parse(files, tmp_path / "job.pyprof2")).tables, one_clock=True).members
     gone = sum(map(len, lost.values()))
 
     assert found["wait_ns"].notna().sum() == RANKS * (STEPS * OF_STEP - gone)

@@ -88,7 +88,7 @@ WANTED: Final = {
 @pytest.mark.parametrize(("trace", "device"), WANTED)
 def test_real_recordings(shared_trace: Callable[[str], Path], trace: str, device: int) -> None:
     run = load(shared_trace(trace))
-    found = pd.concat([five_parts(*_parts(r), None) for r in run.tables_of()])
+    found = pd.concat([five_parts(*_parts(r), None) for r in run.tables.ranks])
     row = found[found["device"] == device].iloc[0]
 
     names = ["window_ns", "busy_ns", *(f"{name}_ns" for name in PARTS), "overlap_pct"]
@@ -110,7 +110,7 @@ def test_hta_drops_the_last_step_and_what_has_no_launch(
     path = shared_trace(f"kineto/{name}.json.gz")
     hta = breakdown(path)
     run = load(path)
-    (row,) = five_parts(*_parts(run.tables_of()[0]), None).to_dict("records")
+    (row,) = five_parts(*_parts(run.tables.ranks[0]), None).to_dict("records")
     ours = {
         "idle": row["idle_ns"], "compute": row["compute_ns"],
         "non_compute": row["busy_ns"] - row["compute_ns"], "kernel": row["window_ns"],

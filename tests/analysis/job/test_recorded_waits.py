@@ -115,6 +115,6 @@ def test_the_waits_of_a_real_recording_are_between_its_streams(
     run = load(shared_trace("kineto/hta_alexnet_a100.json.gz"))
     graph = run.ranks.graph
 
-    assert run.stalls["waits_for_stream"].notna().sum() == 20
+    assert run.tables.frame("stalls")["waits_for_stream"].notna().sum() == 20
     assert replay_error_ns(graph) == 0
     assert (graph.edge_kind == AWAITED).sum() > 0

@@ -105,7 +105,7 @@ def test_two_ranks_that_no_collective_ties_have_only_a_bound(tmp_path: Path) -> 
     assert abs(made.drifts[1]) > 200e-6
     write(made, tmp_path)
 
-    (gain,) = JobOfRanks(load(tmp_path)).what_if(rank=1).to_dict("records")
+    (gain,) = JobOfRanks(load(tmp_path).tables).what_if(rank=1).to_dict("records")
 
     assert pd.isna(gain["gain_ns"])
     assert pd.isna(gain["hi_ns"])

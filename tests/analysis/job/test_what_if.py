@@ -48,7 +48,7 @@ def job() -> JobGraph:
     }
     of_rank = {r: f.astype({"kernel_id": "Int64"}) for r, f in of_rank.items()}
     graphs = [
-        rank_graph(lambda name, _: InMemory(NOTHING[name]), of_rank[r], r, lambda time: time)
+        rank_graph(lambda name: InMemory(NOTHING[name]), of_rank[r], r, lambda time: time)
         for r in range(3)
     ]
     for graph in graphs:
@@ -238,7 +238,7 @@ def test_every_real_recording_replays_to_itself(real_trace: Path) -> None:
     assert replay_error_ns(graph) == 0
     assert critical_path(graph)["ns"].sum() == graph.window_ns
     # A member of a matched collective ends where the ranks meet; its transfer follows.
-    end = np.concatenate([run.ranks._rank_graph(each.rank)[0].end for each in run.tables_of()])
+    end = np.concatenate([run.ranks._rank_graph(each.rank)[0].end for each in run.tables.ranks])
     alone = ~np.isin(np.arange(len(end)), graph.graph.source[graph.edge_kind == INNER])
     alone &= graph.kind[: len(end)] != ROOT
     assert np.array_equal(graph.end[: len(end)][alone], end[alone])

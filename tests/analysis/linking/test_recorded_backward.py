@@ -136,7 +136,7 @@ def test_a_forward_thread_that_was_not_recorded_has_no_stand_in(tmp_path: Path) 
         ["AddmmBackward0"] * 2 + ["TBackward0"] * 2 + ["SumBackward0", "TanhBackward0"]
     )
     assert set(found.values()) == {None}
-    lacks = findings_table(find_lacks(run.summary, run.manifest, advice_of(["kineto"])))
+    lacks = findings_table(find_lacks(run.summary, run.tables.manifest, advice_of(["kineto"])))
     lost = lacks[lacks["finding"].str.startswith("autograd nodes whose forward thread")]
     assert lost["count"].tolist() == [6]
 

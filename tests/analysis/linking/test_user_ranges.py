@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyprof2.analysis.linking.ranges import Ranges
 from pyprof2.analysis.linking.threads import Threads
 from pyprof2.analysis.linking.user_ranges import BORROWED, UserRanges, is_users
+from pyprof2.api import run_profile
 from pyprof2.api.run import Run, load
 from pyprof2.recording import UNNAMED_DOMAIN
 from tests.kineto_events import (
@@ -39,7 +40,7 @@ NO_OP: Final = "launched outside of any op"
 
 def kernels(run: Run, *columns: str) -> list[Any]:
     """Return the values of the columns by kernel; null is None."""
-    frame = run.rows().sort_values("kernel_id")[list(columns)].astype(object)
+    frame = run_profile.rows_of(run.tables).sort_values("kernel_id")[list(columns)].astype(object)
     rows = frame.where(frame.notna(), None).itertuples(index=False)
     return [row[0] if len(columns) == 1 else tuple(row) for row in rows]
 
@@ -62,7 +63,7 @@ def test_time_by_innermost_range_is_that_of_the_truth(
 ) -> None:
     known = json.loads((shared / "truth" / "more_truth.json").read_text())["ranges"]
     truth = known[PurePath(name).name.partition(".")[0]]
-    rows = load(shared_trace(name)).rows()
+    rows = run_profile.rows_of(load(shared_trace(name)).tables)
     borrowed = rows["link_note"].astype(str).str.contains(BORROWED)
 
     paths = rows["range"].astype(object)

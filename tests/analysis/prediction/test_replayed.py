@@ -37,7 +37,7 @@ def _steps(count: int) -> Iterator[Event]:
 
 @pytest.fixture
 def ahead(tmp_path: Path) -> StepGraph:
-    prediction = PredictedStep(load_events(tmp_path, *_steps(3), deviceProperties=DEVICE), 2)
+    prediction = PredictedStep(load_events(tmp_path, *_steps(3), deviceProperties=DEVICE).tables, 2)
     return prediction.graph
 
 
@@ -71,7 +71,7 @@ def test_a_copy_that_waits_for_the_device_waits_less_for_a_faster_one(tmp_path: 
         launch(1040, 3, dur=10),
         kernel(1060, 100, 3),
     ]
-    graph = PredictedStep(load_events(tmp_path, *events, deviceProperties=DEVICE)).graph
+    graph = PredictedStep(load_events(tmp_path, *events, deviceProperties=DEVICE).tables).graph
     recorded = graph.lasts(graph.ends(np.array([1000e3, 5e3, 100e3]), 1.0))
     faster = graph.lasts(graph.ends(np.array([100e3, 5e3, 10e3]), 0.1))
 

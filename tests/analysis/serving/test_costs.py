@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pyprof2.api import run_serving
 from pyprof2.api.run import load
 from pyprof2.errors import UsageError
 from pyprof2.reports.serving import phases
@@ -35,12 +36,12 @@ def test_only_the_configuration_of_the_recorded_model_is_taken(
     right, tflop, gigabytes, mfu, mbu = KNOWN[name]
     if model != right:
         with pytest.raises(UsageError, match="another model: layers: recorded"):
-            run.serving_costs(config, 1)
+            run_serving.serving_costs(run.tables, config, 1)
         return
 
-    steps = run.serving_costs(config, 1)
+    steps = run_serving.serving_costs(run.tables, config, 1)
 
-    (row,) = phases(steps, run.peaks).to_dict("records")
+    (row,) = phases(steps, run.tables.peaks).to_dict("records")
     assert row["flops_most"] / 1e12 == pytest.approx(tflop, rel=0.003)
     assert (row["bytes_least"] / 1e9, row["bytes_most"] / 1e9) == pytest.approx(gigabytes, abs=0.05)
     assert row["mfu_most_pct"] == pytest.approx(mfu, abs=0.05)

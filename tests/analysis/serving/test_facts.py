@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyprof2.api import run_serving
 from pyprof2.api.run import load
 from pyprof2.errors import UsageError
 from tests.kineto_events import trace
@@ -46,8 +47,8 @@ def test_experts_that_no_shape_says_are_known_by_the_configuration(
     """Of a layer 22.1 GFLOP, and at most 212 MB of weights: an interval, whatever the routing."""
     run = _recorded(tmp_path)
 
-    without = run.serving_kinds().set_index("kind")
-    found = run.serving_kinds(_config(shared, tmp_path)).set_index("kind")
+    without = run_serving.serving_kinds(run.tables).set_index("kind")
+    found = run_serving.serving_kinds(run.tables, _config(shared, tmp_path)).set_index("kind")
 
     experts = found.loc["experts"]
     assert without["cost_from"].isna()["experts"]
@@ -55,7 +56,7 @@ def test_experts_that_no_shape_says_are_known_by_the_configuration(
     assert experts["bytes_most"] / 36e6 == pytest.approx(211.5, abs=0.1)
     assert experts["bytes_least"] == pytest.approx(experts["bytes_most"] * 4 / 128)
     # The kernels multiply weights of 4 bits with values of 8.
-    (step,) = run.serving_costs(_config(shared, tmp_path)).to_dict("records")
+    (step,) = run_serving.serving_costs(run.tables, _config(shared, tmp_path)).to_dict("records")
     others = step["flops_least"] - experts["flops_least"]
     assert step["math_ns_least"] == pytest.approx(
         experts["flops_least"] / 4.5e6 + others / 2.25e6, rel=1e-6
@@ -75,7 +76,7 @@ def test_with_the_context_of_the_request_attention_is_known_too(
 ) -> None:
     run = _recorded(tmp_path, SUMS)
 
-    found = run.serving_kinds(_config(shared, tmp_path)).set_index("kind")
+    found = run_serving.serving_kinds(run.tables, _config(shared, tmp_path)).set_index("kind")
 
     assert found["costed_pct"].min() == 100
     pairs = 888 * 889 // 2
@@ -89,9 +90,9 @@ def test_how_many_ranks_share_a_model_follows_from_heads(shared: Path, tmp_path:
     """They are divided among ranks, as the vocabulary is, which must agree."""
     run, config = _recorded(tmp_path), _config(shared, tmp_path)
 
-    assert run.serving_costs(config).attrs["shards"] == 8
+    assert run_serving.serving_costs(run.tables, config).attrs["shards"] == 8
     with pytest.raises(UsageError, match="heads: recorded 8, configuration 16"):
-        run.serving_costs(config, 4)
+        run_serving.serving_costs(run.tables, config, 4)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +114,13 @@ def test_each_fact_that_differs_refuses_a_configuration(
     run = _recorded(tmp_path)
 
     with pytest.raises(UsageError, match=words):
-        run.serving_costs(_config(shared, tmp_path, **change), 8)
+        run_serving.serving_costs(run.tables, _config(shared, tmp_path, **change), 8)
 
 
 def test_known_models_that_are_not_contradicted_are_named_and_none_is_chosen(
     tmp_path: Path,
 ) -> None:
-    recorded, names = _recorded(tmp_path).serving_models()
+    recorded, names = run_serving.serving_models(_recorded(tmp_path).tables)
 
     assert names == ["gpt-oss-120b"]
     assert recorded["layers"] == [36]
@@ -135,7 +136,9 @@ def test_the_model_that_was_served_is_among_those_that_are_left(
     name: str, shared_trace: Callable[[str], Path]
 ) -> None:
     """Of replays without a capture little is known, but that is no reason to be wrong."""
-    recorded, names = load(shared_trace(f"kineto/{name}.json.gz")).serving_models()
+    recorded, names = run_serving.serving_models(
+        load(shared_trace(f"kineto/{name}.json.gz")).tables
+    )
 
     assert any(SERVED[name] in each for each in names)
     assert len(names) <= 3

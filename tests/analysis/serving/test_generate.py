@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pyprof2.api import run_serving
 from pyprof2.api.run import load
 from pyprof2.cli import main
 from tests.conftest import ROOT
@@ -115,7 +116,7 @@ def test_a_model_that_is_called_elsewhere_is_no_step(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert run.serving_steps().empty
-    assert run.is_of_server
+    assert run_serving.is_of_server(run.tables)
 
 
 @pytest.mark.parametrize("lacking", ["dims", "attention"])

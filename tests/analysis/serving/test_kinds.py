@@ -11,6 +11,7 @@ import pytest
 
 from pyprof2.analysis.serving.costs import INPUT, served_rank
 from pyprof2.analysis.serving.kinds import KINDS, kinds_of
+from pyprof2.api import run_serving
 from pyprof2.api.run import load
 from pyprof2.pipeline.parsing import parse
 from pyprof2.tables import TEXT
@@ -135,7 +136,7 @@ def pair(
 def test_order_says_of_replays_what_the_capture_does(pair: tuple[str, Run]) -> None:
     """Without the capture neither ops nor modules are known: names and order alone."""
     name, run = pair
-    (rank,) = run.tables_of()
+    (rank,) = run.tables.ranks
     tables = rank.several(INPUT)
     own = served_rank(tables, 0)
     kernels = tables["kernels"]
@@ -162,7 +163,7 @@ PUBLISHED: Final = {
 def test_times_by_kind_are_those_that_another_program_finds(pair: tuple[str, Run]) -> None:
     name, run = pair
 
-    found = run.serving_kinds()
+    found = run_serving.serving_kinds(run.tables)
 
     times = found.set_index("kind")["device_ns"] / 1e3
     for kind, microseconds in PUBLISHED[name].items():
@@ -185,7 +186,9 @@ def test_work_by_kind_is_that_which_another_program_finds(
     products, attention = files
     products = products[products["name"].isin(["aten::mm", "aten::addmm"])]
 
-    found = run.serving_kinds(shared / f"reference/serving/{model}_config.json", 1)
+    found = run_serving.serving_kinds(
+        run.tables, shared / f"reference/serving/{model}_config.json", 1
+    )
 
     rows = found.set_index("kind")
     kinds = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pytest
 
+from pyprof2.api import run_serving, run_time
 from pyprof2.api.run import load
 from tests.kineto_events import (
     Event,
@@ -180,7 +181,7 @@ def test_time_of_kernels_that_overlap_is_that_of_the_first(tmp_path: Path) -> No
 def test_without_names_of_steps_there_are_none(tmp_path: Path) -> None:
     run = load_events(tmp_path, annotation("decode", 100, 50), launched(110, 1, at=200, dur=10))
 
-    assert not run.is_of_server
+    assert not run_serving.is_of_server(run.tables)
     assert run.serving_steps().empty
 
 
@@ -208,7 +209,7 @@ def test_real_recordings_have_the_steps_that_another_reader_found(
         "span_ns", "busy_ns",
     ]  # fmt: skip
     assert [tuple(row) for row in steps[columns].to_numpy().tolist()] == [KNOWN[name]]
-    assert steps["device_ns"].sum() == run.idle_windows["busy_ns"].sum()
+    assert steps["device_ns"].sum() == run_time.idle_windows(run.tables)["busy_ns"].sum()
 
 
 def _of_device(name: str, number: int, stream: int, ts: int, dur: int) -> Event:
@@ -321,8 +322,8 @@ def test_hostile_recordings_neither_crash_nor_lose_time(tmp_path: Path, seeds: r
                 events.append(launch(int(random.integers(0, 1000)), number, tid=tid))
         run = load_events(tmp_path, *events)
 
-        steps, kinds = run.serving_steps(), run.serving_kinds()
-        (devices,) = run.idle_windows[["busy_ns"]].to_numpy().tolist() or [[0]]
+        steps, kinds = run.serving_steps(), run_serving.serving_kinds(run.tables)
+        (devices,) = run_time.idle_windows(run.tables)[["busy_ns"]].to_numpy().tolist() or [[0]]
         if not steps.empty:
             assert steps["device_ns"].sum() == devices[0]
             assert kinds["device_ns"].sum() == devices[0]
@@ -331,4 +332,4 @@ def test_hostile_recordings_neither_crash_nor_lose_time(tmp_path: Path, seeds: r
         assert (lied["c_sqsk"].fillna(0) == 0).all()
         assert (lied["g_sqsk"].fillna(0) == 0).all()
         assert (lied["c_sqsk"].isna() | lied["g_sqsk"].isna()).all()
-        run.serving_models()
+        run_serving.serving_models(run.tables)

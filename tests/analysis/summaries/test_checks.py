@@ -50,8 +50,8 @@ def findings(found: pd.DataFrame, severity: str) -> dict[str, int]:
 
 
 def check(run: Run) -> pd.DataFrame:
-    advice = decided(run.summary, run.manifest, ADVICE)
-    return findings_table(find_lacks(run.summary, run.manifest, advice))
+    advice = decided(run.summary, run.tables.manifest, ADVICE)
+    return findings_table(find_lacks(run.summary, run.tables.manifest, advice))
 
 
 def lacks(folder: Path, *events: Event | list[Event]) -> dict[str, int]:

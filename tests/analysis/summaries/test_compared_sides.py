@@ -22,6 +22,7 @@ from pyprof2.analysis.summaries.compared_sides import (
     step_difference,
     windows_of_steps,
 )
+from pyprof2.api import run_profile
 from pyprof2.store.folder import STORED
 from tests.builders import canonical
 
@@ -125,7 +126,7 @@ def test_terms_of_real_steps_add_up_to_the_difference(
     shared_trace: Callable[[str], Path], name: str
 ) -> None:
     run = pyprof2.load(shared_trace(f"kineto/{name}.json.gz"))
-    rows, steps = run.rows(NEEDED), run.steps
+    rows, steps = run_profile.rows_of(run.tables, NEEDED), run.steps
     first = steps[steps["step"] == steps["step"].min()]
 
     for _, other in steps.groupby("step"):

@@ -10,6 +10,7 @@ import pytest
 from pyprof2.analysis.costs import formula_text, matmul
 from pyprof2.analysis.summaries.explain import parse_reference
 from pyprof2.analysis.summaries.explained_rows import Reference
+from pyprof2.api import run_findings
 from pyprof2.errors import UsageError
 from tests.kineto_events import copy, kernel, launch, launched, load_events, node, op, step
 
@@ -112,7 +113,7 @@ def test_the_roof_of_an_op_is_not_that_of_its_helper(run: Run) -> None:
 def test_what_is_known_of_several_rows_is_that_of_each(run: Run) -> None:
     asked = [f"kernel:{number}" for number in range(6)] + ["op:0", "op:2", "op:5", "kernel:2"]
 
-    together = list(run.explain_all([(0, reference) for reference in asked]))
+    together = list(run_findings.explain_all(run.tables, [(0, reference) for reference in asked]))
 
     assert together == [run.explain(reference) for reference in asked]
     assert {each["kernel"]["copy_kind"] for each in together if each["kernel"]} == {
@@ -260,7 +261,7 @@ def test_an_op_on_the_cpu_beside_a_gpu_has_no_roof_of_the_gpu(tmp_path: Path) ->
         op("aten::mm", 0, 20, dims=[[2, 3], [3, 4]], types=F32),
         op("aten::mm", 30, 9, dims=[[2, 3], [3, 4]], types=F32), launched(31, 1, at=50, dur=5),
     )  # fmt: skip
-    run.device = gpu
+    run.tables.device = gpu
 
     assert run.explain("op:0")["roof"] is None
     assert run.explain("op:1")["roof"]["device"] == "x"

@@ -17,6 +17,7 @@ from pyprof2.analysis.summaries.ledger import (
     sum_by,
     uncosted_ops,
 )
+from pyprof2.api import run_profile
 from tests.builders import canonical
 
 if TYPE_CHECKING:
@@ -193,5 +194,8 @@ def test_without_a_gpu_uncosted_ops_go_by_their_own_time() -> None:
 def test_the_ledger_of_a_recording_is_all_its_time(kineto_trace: Path) -> None:
     run = pyprof2.load(kineto_trace)
 
-    assert run.ledger["time_ns"].sum() == run.rows()["dur_ns"].sum()
-    assert sum(run.summary["ledger"].values()) == run.rows()["dur_ns"].sum()
+    assert (
+        run_profile.ledger(run.tables)["time_ns"].sum()
+        == run_profile.rows_of(run.tables)["dur_ns"].sum()
+    )
+    assert sum(run.summary["ledger"].values()) == run_profile.rows_of(run.tables)["dur_ns"].sum()

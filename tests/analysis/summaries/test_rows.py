@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof2.analysis.summaries.rows import frame, op_rows
+from pyprof2.api import run_profile
 from pyprof2.api.run import load, parse
 from pyprof2.columns import as_text
 from pyprof2.tables import KERNELS, PROFILE_COLUMNS
@@ -44,7 +45,7 @@ def test_kernels_and_copies_stand_in_order_of_rank_and_start(tmp_path: Path) -> 
             kernel(20 + rank, 1, 2, name="b"), copy(10, 1, 1, name="Memset (Device)"),
         )  # fmt: skip
 
-    rows = load(parse(tmp_path, tmp_path / "s.pyprof2")).rows()
+    rows = run_profile.rows_of(load(parse(tmp_path, tmp_path / "s.pyprof2")).tables)
 
     assert list(zip(rows["rank"], rows["kernel_id"], rows["start_ns"], strict=True)) == [
         (0, 0, 10000), (0, 1, 20000), (1, 0, 10000), (1, 1, 21000),
@@ -81,7 +82,7 @@ NAN = float("nan")
 
 
 def test_a_helper_has_none_of_the_rates_of_its_op(helped: Run) -> None:
-    product, helper, _ = helped.rows().to_dict("records")
+    product, helper, _ = run_profile.rows_of(helped.tables).to_dict("records")
 
     # All kernels of the op took 4 µs.
     assert product["gbps"] == pytest.approx(PRODUCT / 4000)
@@ -112,7 +113,7 @@ def test_a_rate_and_its_share_of_the_roof_are_of_the_same_time(
 
 
 def test_rows_of_kernels_have_the_columns_of_the_contract(tmp_path: Path) -> None:
-    rows = load_events(tmp_path, launched(1, 1, at=2, dur=3)).rows()
+    rows = run_profile.rows_of(load_events(tmp_path, launched(1, 1, at=2, dur=3)).tables)
 
     assert rows.columns.tolist()[: len(PROFILE_COLUMNS)] == list(PROFILE_COLUMNS)
 
@@ -122,7 +123,7 @@ def test_whole_numbers_stay_whole_and_unknown_ones_are_null(tmp_path: Path, *, g
     events = [op("a", 0, 5), op("aten::mm", 1, 3, **MM)]
     events += [*launched(2, 1, at=10, dur=3), kernel(20, 3, 2)] if gpu else []
 
-    rows = load_events(tmp_path, events).rows()
+    rows = run_profile.rows_of(load_events(tmp_path, events).tables)
 
     for column in KERNELS.columns:
         if column.name in rows and str(column.type) == "int64":
@@ -139,14 +140,16 @@ BACKWARD = [
 
 
 def without_gpu(folder: Path) -> pd.DataFrame:
-    return load_events(
-        folder,
-        step(4, 0, 50),
-        op("aten::linear", 0, 10, seq=7, dims=[[2, 3], [4, 3]], types=["float", "float"]),
-        op("aten::mm", 2, 5, **MM),
-        op("aten::empty", 3, 1),
-        BACKWARD,
-    ).rows()
+    return run_profile.rows_of(
+        load_events(
+            folder,
+            step(4, 0, 50),
+            op("aten::linear", 0, 10, seq=7, dims=[[2, 3], [4, 3]], types=["float", "float"]),
+            op("aten::mm", 2, 5, **MM),
+            op("aten::empty", 3, 1),
+            BACKWARD,
+        ).tables
+    )
 
 
 def test_without_a_gpu_every_op_call_is_a_row_of_its_self_time(tmp_path: Path) -> None:
@@ -181,7 +184,7 @@ def test_envelopes_of_autograd_are_ops_but_no_rows(tmp_path: Path) -> None:
     )
 
     assert len(run.ops) == 7
-    assert run.rows()["op"].tolist() == ["aten::mm", "mylib::FooBackward0"]
+    assert run_profile.rows_of(run.tables)["op"].tolist() == ["aten::mm", "mylib::FooBackward0"]
 
 
 def test_counts_stand_at_the_op_that_accounts_for_them(tmp_path: Path) -> None:
@@ -191,14 +194,16 @@ def test_counts_stand_at_the_op_that_accounts_for_them(tmp_path: Path) -> None:
         op("aten::mm", 2, 6, **MM),
     )
 
-    rows = run.rows()
+    rows = run_profile.rows_of(run.tables)
 
     assert rows["flops"].tolist() == [48, pd.NA]
     assert rows["cost_status"].tolist() == ["ok", "in_parent"]
 
 
 def test_its_rate_is_over_the_whole_duration_of_the_op(tmp_path: Path) -> None:
-    rows = load_events(tmp_path, op("aten::mm", 0, 10, **MM), op("aten::empty", 2, 6)).rows()
+    rows = run_profile.rows_of(
+        load_events(tmp_path, op("aten::mm", 0, 10, **MM), op("aten::empty", 2, 6)).tables
+    )
 
     assert rows["dur_ns"].tolist() == [4000, 6000]
     assert rows["rate_ns"].tolist() == [10000, 6000]
@@ -207,7 +212,7 @@ def test_its_rate_is_over_the_whole_duration_of_the_op(tmp_path: Path) -> None:
 
 
 def test_an_op_that_takes_no_time_has_no_rate(tmp_path: Path) -> None:
-    row = load_events(tmp_path, op("aten::mm", 5, 0, **MM)).rows().iloc[0]
+    row = run_profile.rows_of(load_events(tmp_path, op("aten::mm", 5, 0, **MM)).tables).iloc[0]
 
     assert row["dur_ns"] == 0
     assert row[["tflops", "gbps"]].isna().all()
@@ -217,7 +222,7 @@ def test_ranks_without_a_gpu_keep_their_own_signatures(tmp_path: Path) -> None:
     trace(tmp_path / "rank0.json", op("a", 0, 1, **MM), op("b", 2, 1, dims=[[5]], types=["int"]))
     trace(tmp_path / "rank1.json", op("b", 2, 1, dims=[[6]], types=["int"]))
 
-    rows = load(parse(tmp_path, tmp_path / "s.pyprof2")).rows()
+    rows = run_profile.rows_of(load(parse(tmp_path, tmp_path / "s.pyprof2")).tables)
 
     assert rows["signature"].tolist() == ["a([2,3] f32, [3,4] f32)", "b([5] i32)", "b([6] i32)"]
     assert rows["kernel_id"].tolist() == [0, 1, 0]
@@ -235,7 +240,9 @@ def test_other_sequence_numbers_are_those_of_the_ops_around_in_order(tmp_path: P
         op("aten::relu", 91, 5, seq=1066),
     )
 
-    rows = as_text(run.rows(["op", "other_sequence_nrs"])).set_index("op")["other_sequence_nrs"]
+    rows = as_text(run_profile.rows_of(run.tables, ["op", "other_sequence_nrs"])).set_index("op")[
+        "other_sequence_nrs"
+    ]
 
     assert rows.fillna("-").to_dict() == {
         "outer": "-", "checkpoint": "-", "aten::linear": "70", "aten::addmm": "70,1064",
@@ -253,7 +260,7 @@ def test_the_times_of_the_rows_add_up_to_the_time_inside_ops_once_per_thread(
 ) -> None:
     events: list[Event] = [op("a", ts, dur, tid=tid) for tid, ts, dur in calls]
 
-    rows = load_events(tmp_path_factory.mktemp("calls"), events).rows()
+    rows = run_profile.rows_of(load_events(tmp_path_factory.mktemp("calls"), events).tables)
 
     inside = {(tid, at) for tid, ts, dur in calls for at in range(ts, ts + dur)}
     assert rows["dur_ns"].sum() == 1000 * len(inside)

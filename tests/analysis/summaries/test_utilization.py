@@ -10,6 +10,7 @@ import pyprof2
 from pyprof2.analysis.summaries.totals import total_utilization
 from pyprof2.analysis.summaries.utilization import COLUMNS, phase_utilization, utilization
 from pyprof2.analysis.time.step_windows import step_windows
+from pyprof2.api import run_time
 from tests.builders import canonical, chunked
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def test_the_total_weighs_steps_by_their_time() -> None:
 
 
 def test_resnet_50_on_a_v100_is_as_counted_by_hand(shared_trace: Callable[[str], Path]) -> None:
-    frame = pyprof2.load(shared_trace("kineto/rn50_v100_w0.json.gz")).utilization
+    frame = run_time.utilization(pyprof2.load(shared_trace("kineto/rn50_v100_w0.json.gz")).tables)
 
     # ResNet-50, batch 32: forward and backward in closed form. The windows of the steps, in ms, as
     # test_step_windows.py reads them one by one, and 15.7 TFLOP/s: f32, for which Volta has no
@@ -260,6 +261,8 @@ def test_resnet_50_on_a_v100_is_as_counted_by_hand(shared_trace: Callable[[str],
 
 
 def test_checkpointing_shows_in_hfu(shared_trace: Callable[[str], Path]) -> None:
-    frame = pyprof2.load(shared_trace("kineto/tl_resnet_ckpt_mi300.json.gz")).utilization
+    frame = run_time.utilization(
+        pyprof2.load(shared_trace("kineto/tl_resnet_ckpt_mi300.json.gz")).tables
+    )
 
     assert (frame["hfu_pct"] > 1.2 * frame["mfu_pct"]).all()

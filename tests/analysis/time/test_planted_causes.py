@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 
 import pyprof2
+from pyprof2.api import run_time
 from tests.simulated_device import Call, Interval, Recording, device_end, paced, simulate
 
 if TYPE_CHECKING:
@@ -190,5 +191,5 @@ def test_idle_and_busy_time_of_a_simulated_device_are_its_own(
     assert list(zip(work["start_ns"] - begin, work["dur_ns"], strict=True)) == [
         (run.start, run.end - run.start) for run in ran
     ]
-    window = made.run.idle_windows.iloc[0]
+    window = run_time.idle_windows(made.run.tables).iloc[0]
     assert window["busy_ns"] == sum(run.end - run.start for run in ran)

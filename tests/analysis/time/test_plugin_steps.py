@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyprof2.api import run_time
 from tests.kineto_events import annotation, copy, kernel, launch, load_events, op, step
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 def _times(run: Run) -> list[dict[str, int]]:
     """Return what is not 0 of each step, in microseconds."""
-    rows = run.plugin_steps.drop(columns=["rank", "step"]).to_dict("records")
+    rows = run_time.plugin_steps(run.tables).drop(columns=["rank", "step"]).to_dict("records")
     return [{str(n).removesuffix("_ns"): t // 1000 for n, t in row.items() if t} for row in rows]
 
 
@@ -57,7 +58,7 @@ def test_a_last_step_whose_work_was_cut_off_is_left_out(tmp_path: Path) -> None:
         step(3, 100, 50),
     )  # fmt: skip
 
-    assert run.plugin_steps["step"].tolist() == [1]
+    assert run_time.plugin_steps(run.tables)["step"].tolist() == [1]
 
 
 def test_work_from_before_the_first_step_delays_it(tmp_path: Path) -> None:
@@ -81,8 +82,8 @@ def test_a_recording_without_steps_is_one(tmp_path: Path) -> None:
     run = load_events(tmp_path, op("aten::a", 0, 10), op("aten::b", 30, 10))
 
     assert _times(run) == [{"cpu_exec": 20, "other": 20, "total": 40}]
-    assert run.plugin_steps["step"].isna().all()
+    assert run_time.plugin_steps(run.tables)["step"].isna().all()
 
 
 def test_where_nothing_ran_on_the_host_there_are_none(tmp_path: Path) -> None:
-    assert not len(load_events(tmp_path, kernel(0, 10, 1)).plugin_steps)
+    assert not len(run_time.plugin_steps(load_events(tmp_path, kernel(0, 10, 1)).tables))

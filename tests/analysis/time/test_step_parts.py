@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.time.step_parts import BUSY, step_parts
 from pyprof2.analysis.time.step_windows import StepWindows
+from pyprof2.api import run_time
 from tests.builders import canonical
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ def test_parts_add_up_to_each_window_and_are_those_of_the_table_of_steps(
 
     run = pyprof2.api.run.load(shared_trace(f"kineto/{name}.json.gz"))
     keys = ["rank", "device", "step", "start_ns"]
-    parts = run.step_parts.pivot_table("time_ns", keys, "part", "sum", fill_value=0)
+    parts = run_time.step_parts(run.tables).pivot_table(
+        "time_ns", keys, "part", "sum", fill_value=0
+    )
     steps = run.steps.set_index(keys)
     parts = parts.reindex(steps.index, fill_value=0).reindex(
         columns=[*BUSY, *(c for c in parts if c not in BUSY)], fill_value=0

@@ -17,6 +17,7 @@ import pyprof2
 from pyprof2.analysis.chunked import InMemory
 from pyprof2.analysis.intervals import merged, union_length
 from pyprof2.analysis.time.step_windows import step_windows
+from pyprof2.api import run_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +134,7 @@ def test_windows_of_a_real_trace_are_those_of_the_tensorboard_plugin(
     shared_trace: Callable[[str], Path],
 ) -> None:
     """The mean step of this trace, in the plugin's own overview: 177,592.17 us."""
-    steps = pyprof2.load(shared_trace("kineto/rn50_v100_w0.json.gz")).utilization
+    steps = run_time.utilization(pyprof2.load(shared_trace("kineto/rn50_v100_w0.json.gz")).tables)
 
     assert round(steps["wall_ns"].mean() / 1000, 2) == 177592.17
     assert steps["wall_ns"].tolist() == windows_one_by_one(

@@ -309,7 +309,7 @@ def test_steps_are_those_of_the_tensorboard_plugin(shared_trace: Callable[[str],
     """The numbers are those of the plugin's own overview."""
     run = pyprof2.load(shared_trace("kineto/rn50_v100_w0.json.gz"))
 
-    (use,) = run.use_over_steps.to_dict("records")
+    (use,) = run.tables.frame("device_use").to_dict("records")
 
     assert run.steps["dur_ns"].mean() / 1000 == pytest.approx(177592.17, abs=0.1)
     assert use["gpu_utilization_pct"] / 100 == pytest.approx(0.55514, abs=5e-6)
@@ -330,7 +330,7 @@ def test_times_in_ns_differ_from_the_plugin_by_what_a_double_cannot_hold(
     run = pyprof2.load(trace)
     steps = run.steps
     window = int(steps["start_ns"].min()), int((steps["start_ns"] + steps["dur_ns"]).max())
-    (use,) = run.use_over_steps.to_dict("records")
+    (use,) = run.tables.frame("device_use").to_dict("records")
     ours = [use["gpu_utilization_pct"], use["sm_efficiency_pct"], use["occupancy_pct"]]
 
     assert steps["dur_ns"].mean() / 1000 == pytest.approx(96703.6, abs=0.1)

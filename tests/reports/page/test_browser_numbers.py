@@ -17,7 +17,7 @@ import pytest
 import pyprof2
 from pyprof2 import cli
 from pyprof2.analysis.summaries.profile_columns import SUMMARY_COLUMNS
-from pyprof2.api import comparison
+from pyprof2.api import comparison, run_profile
 from pyprof2.reports.cells import render_markdown
 from pyprof2.reports.comparison import comparison_sentence
 from pyprof2.units import format_time
@@ -332,7 +332,7 @@ def test_kernels_of_several_lines_are_rows_of_their_own_and_found_by_each(
         times = dict(zip(own[axis], own["time_ns"], strict=True))
         assert rows == {name: time for name, time in times.items() if time}
         assert any("(shared: " in each for each in rows) == (depth is None)
-        assert sum(rows.values()) == run.rows()["dur_ns"].sum()
+        assert sum(rows.values()) == run_profile.rows_of(run.tables)["dur_ns"].sum()
 
     lines = run.profile(by="source").set_index("source")
     opened = open_page(page, "page=source")

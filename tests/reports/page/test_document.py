@@ -11,6 +11,7 @@ import pytest
 
 import pyprof2.api.run
 from pyprof2.analysis.time.cause_names import CAUSES
+from pyprof2.api import run_profile, run_time
 from pyprof2.api.comparison import compare
 from pyprof2.cli import main
 from pyprof2.reports.heading import figures
@@ -88,7 +89,9 @@ def test_what_was_recorded_is_idle_and_busy(page: tuple[Run, dict[str, Any]]) ->
 
     recorded = document["recorded"]
     assert sum(row["window_ns"] for row in recorded) == idle + run.summary["busy_ns"]
-    assert [row["window_ns"] for row in recorded] == run.idle_windows["window_ns"].tolist()
+    assert [row["window_ns"] for row in recorded] == run_time.idle_windows(run.tables)[
+        "window_ns"
+    ].tolist()
 
 
 def test_parts_of_a_step_add_up_to_its_window(page: tuple[Run, dict[str, Any]]) -> None:
@@ -157,7 +160,7 @@ def test_the_text_of_a_dot_is_that_of_explain(
 def test_time_lines_hold_all_that_runs_in_their_window(page: tuple[Run, dict[str, Any]]) -> None:
     run, document = page
     zero = {row["rank"]: int(row["first_ns"]) for row in document["meta"]["first_ns"]}
-    rows = run.rows(["rank", "device", "start_ns", "dur_ns"])
+    rows = run_profile.rows_of(run.tables, ["rank", "device", "start_ns", "dur_ns"])
     drawn = 0
     for line in document["timeline"]:
         begin, end = line["start_ns"], line["end_ns"]

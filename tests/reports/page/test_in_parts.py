@@ -11,6 +11,7 @@ import pytest
 
 import pyprof2.store.folder
 from pyprof2.analysis.summaries.cube import KEYS, cube
+from pyprof2.api import run_findings, run_profile, run_time
 from pyprof2.api.run import load, parse
 from pyprof2.errors import StoreError
 from pyprof2.reports.page.document import ReportQuery, packed_document
@@ -76,10 +77,13 @@ def test_steps_that_are_one_from_the_start_make_the_same_cube(tmp_path: Path, mo
     )  # fmt: skip
     apart = {0: [2]}
 
-    sums, others = run.sums_apart(KEYS, apart, most)
+    sums, others = run_profile.sums_apart(run.tables, KEYS, apart, most)
 
     assert others == (0 if most == 1_000_000 else 5)
-    found, wanted = cube(sums, others, apart, most), cube(run.sums(KEYS), 0, apart, most)
+    found, wanted = (
+        cube(sums, others, apart, most),
+        cube(run_profile.sums_of(run.tables, KEYS), 0, apart, most),
+    )
     assert (found.others, found.small) == (wanted.others, wanted.small)
     for name in ("keys", "sums", "helpers"):
         assert getattr(found, name).equals(getattr(wanted, name))
@@ -125,7 +129,9 @@ def test_what_is_explained_are_the_rows_of_the_store(stores: tuple[Path, Path]) 
     kernels, ops, launches = (rows(stores[1], name) for name in ("kernels", "ops", "launches"))
     asked = kernels[:: len(kernels) // 40]
 
-    found = list(run.explain_all([(0, f"kernel:{row['kernel_id']}") for row in asked]))
+    found = list(
+        run_findings.explain_all(run.tables, [(0, f"kernel:{row['kernel_id']}") for row in asked])
+    )
 
     assert len({row["kernel_id"] // ROWS_OF_PART for row in asked}) > 1
     for row, facts in zip(asked, found, strict=True):
@@ -143,7 +149,9 @@ def test_what_is_explained_of_an_op_are_the_ops_that_name_it(stores: tuple[Path,
     asked = ops[:: len(ops) // 60]
 
     whole, cut = (
-        list(load(store).explain_all([(0, f"op:{op['op_id']}") for op in asked]))
+        list(
+            run_findings.explain_all(load(store).tables, [(0, f"op:{op['op_id']}") for op in asked])
+        )
         for store in stores
     )
 
@@ -163,7 +171,7 @@ def test_what_is_explained_of_an_op_are_the_ops_that_name_it(stores: tuple[Path,
 def test_the_steps_of_the_plugin_are_the_same_however_their_store_is_cut(
     stores: tuple[Path, Path],
 ) -> None:
-    whole, cut = (load(store).plugin_steps for store in stores)
+    whole, cut = (run_time.plugin_steps(load(store).tables) for store in stores)
 
     assert len(whole) > 1
     assert whole.equals(cut)

@@ -9,6 +9,7 @@ import pytest
 
 import pyprof2
 import pyprof2.api.run
+from pyprof2.api import run_memory
 from pyprof2.reports.page.memory import MOST_POINTS, memory_of, shown_events
 from pyprof2.reports.page.values import zeros
 from tests.kineto_events import load_events, op
@@ -78,7 +79,7 @@ def test_what_was_there_before_the_recording_is_live_too(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["part_a100_b16", "part_a100_b64"])
 def test_memory_is_that_of_pyprof2_memory(name: str, shared_trace: Callable[[str], Path]) -> None:
     run = pyprof2.api.run.load(shared_trace(f"more/kineto/{name}.json.gz"))
-    wanted = run.memory_by_device().devices.to_dict("records")
+    wanted = run_memory.memory_by_device(run.tables).devices.to_dict("records")
 
     found = memory_of(run, zeros(run)) or []
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from pyprof2.analysis.summaries.advice.advise import gain_bound
+from pyprof2.api import run_findings
 from pyprof2.api.run import Run, load, parse
 from tests.analysis.job.job_generator import Job, Made, name_pause, simulate, write
 
@@ -199,7 +200,7 @@ def test_waits_are_no_communication_that_must_stay(tmp_path: Path) -> None:
     made = simulate(job)
     run = _run(job, tmp_path, made)
 
-    for each in run._rank_facts():
+    for each in run_findings.rank_facts(run.tables):
         took = sum(e["dur"] for e in made.events[each.rank] if e["what"] == "reduce")
         left = 1000 * (took - made.waits_us[each.rank])
         assert gain_bound(each, [])["comm_ns"] == pytest.approx(left, rel=0.05), each.rank
