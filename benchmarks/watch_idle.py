@@ -23,7 +23,8 @@ import threading
 
 import numpy as np
 
-from pyprof2.integrations.environment import SOCKET_DIR, on_demand
+from pyprof2.integrations.environment import on_demand
+from pyprof2.own_files import SOCKET_DIR
 from pyprof2.watch.daemon import Daemon
 from pyprof2.watch.datagrams import Endpoint
 from tests.watch.jobs_of_tests import socket_folder

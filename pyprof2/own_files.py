@@ -11,6 +11,8 @@ from typing import IO, TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+SOCKET_DIR: Final = "KINETO_IPC_SOCKET_DIR"
+"""The folder of the sockets of jobs and daemon; without it their names are any user's to take."""
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -60,6 +62,17 @@ def cache_folder() -> Path:
     except RuntimeError as error:  # HOME is not set, and the user is not in the machine's list
         raise FileNotFoundError(errno.ENOENT, "there is no home folder") from error
     return own / "pyprof2"
+
+
+def socket_folder() -> Path:
+    """Return the folder of this user's sockets: one path for all the shells and jobs of a machine.
+
+    Raises:
+        OSError: it is another user's, or cannot be made.
+    """
+    folder = Path(f"/tmp/pyprof2-watch-{os.getuid()}")  # noqa: S108 -- it must be the user's alone
+    make_own_folder(folder)
+    return folder
 
 
 def open_own(path: Path) -> IO[str]:

@@ -56,7 +56,7 @@ def test_the_table_names_each_module_that_makes_files_or_sockets() -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("pyprof2/integrations/environment.py", "/tmp/pyprof2-watch-"),  # noqa: S108
+        ("pyprof2/own_files.py", "/tmp/pyprof2-watch-"),  # noqa: S108
         ("pyprof2/watch/daemon.py", "pyprof2-watch-"),
         ("pyprof2/watch/datagrams.py", "dynolog"),
         ("pyprof2/lsp/kept.py", "kept.json"),

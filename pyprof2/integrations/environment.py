@@ -16,18 +16,15 @@ import os
 import re
 import sys
 import warnings
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from pyprof2.errors import say
-from pyprof2.own_files import make_own_folder
+from pyprof2.own_files import SOCKET_DIR, socket_folder
 
 Steps: TypeAlias = int | tuple[int, int] | range
 """A step, the first and the last one, or a range of them; steps count from 0."""
 
 VARIABLE: Final = "PYPROF2"
-SOCKET_DIR: Final = "KINETO_IPC_SOCKET_DIR"
-"""The folder of the sockets of jobs and daemon; without it their names are any user's to take."""
 _ON_DEMAND: Final = {"KINETO_USE_DAEMON": "1", "KINETO_LOG_LEVEL": "99"}
 DEFAULT_STEPS: Final = (3, 6)
 """Past the first steps, in which caches fill and kernels are chosen."""
@@ -63,17 +60,6 @@ def steps_for(wanted: Steps | None) -> Steps | None:
     if is_off():
         return None
     return steps_asked() or wanted or (DEFAULT_STEPS if is_on() else None)
-
-
-def socket_folder() -> Path:
-    """Return the folder of this user's sockets: one path for all the shells and jobs of a machine.
-
-    Raises:
-        OSError: it is another user's, or cannot be made.
-    """
-    folder = Path(f"/tmp/pyprof2-watch-{os.getuid()}")  # noqa: S108 -- it must be the user's alone
-    make_own_folder(folder)
-    return folder
 
 
 def on_demand() -> dict[str, str]:

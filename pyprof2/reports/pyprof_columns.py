@@ -85,7 +85,7 @@ def _mod(rows: pd.DataFrame) -> pd.Series:
 
 def _op(rows: pd.DataFrame) -> pd.Series:
     op = _text(rows["op"], "na")
-    return op.str.partition("::")[2].where(op.str.contains("::", regex=False), op)
+    return op.str.split("::", n=1).str[-1].where(op.str.contains("::", regex=False), op)
 
 
 def _kernel(rows: pd.DataFrame) -> pd.Series:

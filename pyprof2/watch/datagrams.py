@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyprof2.errors import CaptureError, say
-from pyprof2.integrations.environment import SOCKET_DIR, socket_folder
+from pyprof2.own_files import SOCKET_DIR, socket_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -229,3 +229,15 @@ def test_pyprofs_columns_of_no_row_are_a_header(
 
     assert len(rows) == 10
     assert invoke(*words, "--op", "no such op").out.splitlines() == [header]
+
+
+def test_work_without_a_name_is_exported_where_there_are_no_ops(
+    tmp_path: Path, invoke: Callable[..., Result]
+) -> None:
+    args = {"device": 0, "stream": 7, "correlation": 1}
+    event = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "ts": 5, "dur": 3, "args": args}
+    path, out = tmp_path / "trace.json", tmp_path / "net.pftrace"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event | {"name": ""}]}))
+
+    assert invoke("export", "--perfetto", path, "-o", out).code == 0
+    assert out.stat().st_size

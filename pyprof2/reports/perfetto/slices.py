@@ -95,9 +95,11 @@ def work_names(rows: pa.Table) -> TextColumn:
     code = np.where(by_op, (layer + 1).astype(np.int64) * (len(ops) + 1) + op + 1, pairs + kernel)
     used, codes = np.unique(code, return_inverse=True)
     texts = []
-    for each in used[used >= 0].tolist():
+    for each in used.tolist():
         of_layer, of_op = divmod(each, len(ops) + 1)
-        if each >= pairs:
+        if each == pairs - 1 and not ops:
+            texts.append("")  # work without a name, which has no code below
+        elif each >= pairs:
             texts.append(kernels[each - pairs])
         else:
             texts.append((f"{layers[of_layer - 1]}: " if of_layer else "") + ops[of_op - 1])
