@@ -7,7 +7,7 @@ import sys
 import tempfile
 import warnings
 from concurrent.futures import BrokenExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -302,8 +302,14 @@ def default_store(trace: Path) -> Path:
 def _safe_path() -> Iterator[None]:
     """Keep the current folder off the path of the Pythons that are started for processes.
 
-    Where these are not forked, they import modules before they know the path of this one.
+    Forked ones have this one's. Others import modules before they know it, and nothing but the
+    environment reaches them by then.
     """
+    from multiprocessing import get_start_method
+
+    if get_start_method() == "fork":
+        yield
+        return
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
@@ -343,7 +349,7 @@ class _Workers:
             yield from map(step, *columns)
             return
         try:
-            with _safe_path():
+            with nullcontext() if self._pool is None else _safe_path():
                 tasks = [self._executor.submit(step, *row) for row in zip(*columns, strict=True)]
             self._started += tasks
             for task in tasks:
