@@ -218,7 +218,13 @@ def _by_following(
         there = (ops.thread[tops[at]] == ops.thread[tops[first]]) & (seen >= 0)
         first, at, seen = first[there], at[there], seen[there]
         numbers, inverse = np.unique(seen, return_inverse=True)
-        is_passed = np.array([_is_of_numbers(calls[n]) for n in numbers.tolist()] or [False])
+        shaped = (
+            [item for item in calls[n].inputs if item is not None and not isinstance(item, Scalar)]
+            for n in numbers.tolist()
+        )
+        is_passed = np.array(
+            [not any(isinstance(i, tuple) or i.shape for i in items) for items in shaped] or [False]
+        )
         passed = is_passed[inverse] if len(seen) else np.zeros(0, bool)
         following[tops[first[~passed]]] = tops[at[~passed]]
         first, at = first[passed], at[passed] + 1
@@ -242,12 +248,6 @@ def _by_following(
     result[asked] = np.array(codes, np.int64)[inverse.ravel()]
     origin[asked] = source
     return result, origin
-
-
-def _is_of_numbers(call: OpCall) -> bool:
-    """Whether no input has a dimension."""
-    tensors = (item for item in call.inputs if item is not None and not isinstance(item, Scalar))
-    return not any(isinstance(item, tuple) or item.shape for item in tensors)
 
 
 def _by_gradient(

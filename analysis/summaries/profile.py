@@ -56,7 +56,6 @@ from pyprof2.recording import TextCodes, code_column, int_column
 from pyprof2.signatures import DIRECTIONS
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pandas as pd
@@ -165,7 +164,15 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
     for name, pattern in {"layer": layer, "op": op, "kernel": kernel, "range": range}.items():
         if pattern is not None:
             search = compile_pattern(pattern).search
-            keep &= key(name).where(lambda text, s=search: _fits_pattern(text, s))  # type: ignore[misc]
+            # One with several layers or ops fits where one of them does. That of a graph's launch
+            # is not known to be the kernel's: it fits where its bracket does.
+            keep &= key(name).where(
+                lambda text, s=search: any(  # type: ignore[misc]
+                    fits and not (is_of_launch(owner) and fits.start())
+                    for owner in split_owners(text)
+                    for fits in [s(owner)]
+                )
+            )
     wanted: Collection[Any] | None
     lists = {"direction": direction, "category": category, "device": device, "stream": stream}
     for name, wanted in lists.items():
@@ -179,15 +186,6 @@ def fits(  # noqa: PLR0913 - one argument for each option of `prof`
     if not copies:
         keep &= key("category").where(lambda text: text not in COPY_CATEGORIES, null=True)
     return keep
-
-
-def _fits_pattern(text: str, search: Callable[[str], re.Match[str] | None]) -> bool:
-    """Whether one of the owners that a text stands for fits.
-
-    That of a graph's launch is not known to be the kernel's: it fits where its bracket does.
-    """
-    found = ((owner, search(owner)) for owner in split_owners(text))
-    return any(fits and not (is_of_launch(owner) and fits.start()) for owner, fits in found)
 
 
 def select(rows: pd.DataFrame, **selection: Any) -> pd.DataFrame:
