@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
 
-    Read = Callable[[str, tuple[str, ...]], ChunkedTable]
+    Read = Callable[[str], ChunkedTable]
     Rows = Callable[[Sequence[str]], pa.Table]
 
 LABELS: Final = ("kernel_short", "category", "op", "layer", "source")
@@ -130,7 +130,7 @@ def rank_graph(
     """Return the graph of a rank, whose root is at its first event.
 
     Args:
-        read: gives a table, for some of its columns.
+        read: gives a table.
         members: of the rank: `kernel_id`, `start_ns`, `dur_ns`, `step`, in order of start.
         rank: its number.
         align: from the rank's times to those on the clock of the reference.
@@ -189,14 +189,14 @@ class _QueuedWork(NamedTuple):
     def of(cls, read: Read) -> _QueuedWork:
         """Return those of a rank."""
         tables = ("kernels", "copies")
-        found = _numbers([read(name, (*_WORK,)) for name in tables], _WORK)
+        found = _numbers([read(name) for name in tables], _WORK)
         order = short(order_of(found["start_ns"], found["kernel_id"]))
         steps = found.pop("step")
         queue = short(combine_keys(found.pop("device"), found.pop("stream")))[order]
         for name in found:
             found[name] = found[name][order]
         return cls(
-            lambda names: _rows([read(name, tuple(names)) for name in tables], names),
+            lambda names: _rows([read(name) for name in tables], names),
             order, found, queue, steps,
         )  # fmt: skip
 
@@ -255,7 +255,7 @@ class _QueuedLaunches(NamedTuple):
     @classmethod
     def of(cls, read: Read, wanted: Int, align: Callable[[Int], Int]) -> _QueuedLaunches:
         """Return those of a rank, by the `launch_id` of each activity."""
-        table = read("launches", (*_CALLS, "name"))
+        table = read("launches")
         found = _numbers([table], _CALLS)
         ids = found.pop("launch_id")
         order = short(np.argsort(ids, kind="stable"))
@@ -384,13 +384,13 @@ def _awaited(read: Read, work: _QueuedWork) -> tuple[Int, Int]:
     Work that is launched to a stream after the call that makes it wait for an event begins when the
     work that was launched to the other stream before the event was recorded has ended.
     """
-    stalls = _rows([read("stalls", ("kind", *_WAITS))], ("kind", *_WAITS))
+    stalls = _rows([read("stalls")], ("kind", *_WAITS))
     chosen = stalls.filter(pa.array(has_text(stalls, "kind", ("stream_wait",))))
     found = _numbers([InMemory(chosen)], _WAITS)
     device, onto, other, waited, noted = found.values()
     if not len(other):
         return other, other
-    calls = _numbers([read("launches", (*_CALLED,))], _CALLED)
+    calls = _numbers([read("launches")], _CALLED)
     order = np.argsort(calls["correlation_id"], kind="stable")
     called, begin = calls["correlation_id"][order], calls["start_ns"][order]
     waits_at, noted_at = (lookup(begin, row_of(called, each), NO_STEP) for each in (waited, noted))

@@ -151,7 +151,7 @@ class JobOfRanks(Displayed):
 
     def _rank_graph(self, rank: int) -> tuple[RankGraph, pd.DataFrame]:
         (tables,), members = self.run.of(rank), self._members_of(rank)
-        return rank_graph(tables.chunked, members, rank, self.reduced.align(rank)), members
+        return rank_graph(tables.parts, members, rank, self.reduced.align(rank)), members
 
     @cached_property
     def roles(self) -> dict[int, Any]:

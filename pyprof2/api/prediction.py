@@ -239,7 +239,7 @@ class PredictedStep:
         names = ("kernel_id", "instance_id", "wait_ns", "kind")
         none = pd.DataFrame({name: pd.Series(dtype="Int64") for name in names})
         rank = self.tables.rank
-        graph = rank_graph(self.tables.chunked, none, rank, lambda time: time)
+        graph = rank_graph(self.tables.parts, none, rank, lambda time: time)
         return StepGraph.of(job_graph([graph], {rank: none}), step)
 
     @cached_property

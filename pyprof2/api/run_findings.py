@@ -12,17 +12,15 @@ from pyprof2.api.run_tables import kept, listed
 from pyprof2.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
 
-    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.summaries.advice.facts import RankFacts
     from pyprof2.analysis.summaries.findings import Finding
     from pyprof2.api.run_tables import RunTables
     from pyprof2.problems import Advice
-    from pyprof2.store.rank_tables import RankTables
 
 _FEW_LINKED_PCT: Final = 50
 PREDICTION: Final = "predict:"
@@ -42,24 +40,22 @@ def advice_of_run(tables: RunTables) -> tuple[pd.DataFrame, pd.DataFrame, list[F
 
 def rank_facts(tables: RunTables, device: Path | str | None = None) -> Iterator[RankFacts]:
     """Yield what rules look at: of ranks whose devices did anything, else of their hosts."""
-    from pyprof2.analysis.summaries.advice.facts import INPUT, facts_of_host, facts_of_parts
+    from pyprof2.analysis.summaries.advice.facts import facts_of_host, facts_of_parts
     from pyprof2.analysis.time.step_windows import OF_WINDOWS, StepWindows
     from pyprof2.api.job import job_of_ranks
-
-    def of_rank(rank: RankTables) -> Callable[[str], ChunkedTable]:
-        return cache(lambda name: rank.chunked(name, INPUT[name]))
 
     ranks, advice = tables.ranks, how_to_record(tables)
     if run_time.idle_windows(tables).empty:
         hosts = run_time.host_times(tables)
         own = [rank for rank in ranks if rank.rank in hosts]
-        found = (facts_of_host(of_rank(rank), hosts[rank.rank], advice) for rank in own)
+        found = (facts_of_host(cache(rank.parts), hosts[rank.rank], advice) for rank in own)
         return _with_events(tables, found)
 
     devices = tables.table("devices").to_pylist()
     job = job_of_ranks(tables) if len(ranks) > 1 else None
     parts = (
-        (rank.rank, of_rank(rank), StepWindows.of(rank.read("steps", OF_WINDOWS))) for rank in ranks
+        (rank.rank, cache(rank.parts), StepWindows.of(rank.read("steps", OF_WINDOWS)))
+        for rank in ranks
     )
     windows = run_time.idle_windows(tables)
     return _with_events(tables, facts_of_parts(parts, windows, devices, advice, device, job))
@@ -137,20 +133,11 @@ def explain_row(tables: RunTables, reference: str, rank: int | None) -> dict[str
         return PredictedStep(tables).explain(device)
 
     parse_reference(reference)
-    return next(explain_all(tables, [(_rank_of(tables, reference, rank), reference)]))
-
-
-def _rank_of(tables: RunTables, reference: str, rank: int | None) -> int:
-    """Return the rank whose row a reference names.
-
-    Raises:
-        UsageError: there is no such rank, or which of several is not said.
-    """
     ranks = [each.rank for each in tables.ranks]
     if rank is None and len(ranks) > 1:
         refuse(f"{reference}: in which rank? Add --rank N, one of {listed(ranks)}")
     (found, *_) = tables.of(rank)
-    return found.rank
+    return next(explain_all(tables, [(found.rank, reference)]))
 
 
 def explain_all(

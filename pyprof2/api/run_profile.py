@@ -57,7 +57,7 @@ def _stored(tables: RunTables, axis: str | None = None, *, with_stack: bool = Fa
 
     names = ("sums", "sum_calls") if axis is None else ("axis_sums", "axis_sum_calls")
     ranks = [rank for rank, totals in tables.counted if totals.has_gpu]
-    if not all(rank.is_as_stored(name) for rank in ranks for name in names):
+    if not all(rank.has_sums(name) for rank in ranks for name in names):
         return None
     found = []
     for rank in ranks:

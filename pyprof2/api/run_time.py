@@ -230,7 +230,7 @@ def _parts(tables: RunTables) -> tuple[pd.DataFrame, pd.DataFrame]:
     found = []
     for rank in tables.ranks:
         windows = StepWindows.of(rank.read("steps", OF_WINDOWS))
-        read = {name: rank.chunked(name, columns) for name, columns in INPUT.items()}
+        read = {name: rank.parts(name) for name in INPUT}
         both = [each.assign(rank=rank.rank) for each in step_parts(read, windows)]
         at = both[0]["window"].to_numpy("int64")
         both[0] = both[0].assign(step=windows.step[at], start_ns=windows.start[at])

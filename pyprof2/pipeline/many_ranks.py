@@ -107,7 +107,7 @@ def with_kernels(members: pd.DataFrame, own: pa.Table) -> pd.DataFrame:
 def segments_table(tables: RankTables, members: pd.DataFrame) -> pa.Table:
     """Return table `segments` of a rank; `members` as for `parts_of_rank`."""
     rows = members.sort_values("start_ns", kind="stable").reset_index(drop=True)
-    graph = rank_graph(tables.chunked, rows, tables.rank, lambda time: time)
+    graph = rank_graph(tables.parts, rows, tables.rank, lambda time: time)
     frame = _named(segments_of(graph), rows).assign(rank=tables.rank, begin_ns=int(graph.start[0]))
     step = frame["step"].astype("Int64")
     return as_table(SEGMENTS, frame.assign(step=step.mask(step == NO_STEP)))

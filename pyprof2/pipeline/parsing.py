@@ -39,7 +39,7 @@ from pyprof2.pipeline.results import write_results
 from pyprof2.recording import close_files
 from pyprof2.result_tables import CLOCKS, PARTS, SEGMENTS
 from pyprof2.store.folder import StoreWriter, TableWriters, write_table
-from pyprof2.store.parts import SpooledParts
+from pyprof2.store.parts import spooled
 from pyprof2.store.places import folder_of, name_of, place
 from pyprof2.store.rank_tables import RankTables
 from pyprof2.store.remote import Readable, here, written
@@ -457,7 +457,7 @@ def _idle(tables: RankTables, root: str | None) -> Iterator[pa.Table]:
     needed = INPUT | GRAPHS
     whole = tables.several({name: needed[name] for name in ("stalls", "trace", "graph_nodes")})
     with tempfile.TemporaryDirectory(prefix="scratch-idle-", dir=tables.store) as folder:
-        spool = partial(SpooledParts, Path(folder, "ranges.arrow"))
+        spool = partial(spooled, Path(folder, "ranges.parquet"))
         yield from idle_of_recording(parts, whole, tables.rank, root, spool)
 
 

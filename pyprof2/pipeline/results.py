@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from pyprof2.analysis.chunked import InMemory, chunks_of
 from pyprof2.analysis.summaries import ledger, spent, summary, sums, utilization
 from pyprof2.analysis.time import lines, steps
@@ -15,8 +17,6 @@ from pyprof2.store.rank_tables import RankTables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    import pyarrow as pa
 
     from pyprof2.analysis.chunked import ChunkedTable
 
@@ -40,7 +40,7 @@ def result_tables(rank: RankTables) -> Iterator[tuple[str, Iterable[pa.Table]]]:
             read no more is kept than what is added up, and some bytes for each op that others name.
     """
     # Only steps count among the ranges, and there may be more frames than anything else.
-    ranges = rank.reduced("ranges", _OF_STEPS, only_steps)
+    ranges = pa.concat_tables(map(only_steps, rank.in_parts("ranges", _OF_STEPS)))
     tables: dict[str, ChunkedTable] = {name: rank.parts(name) for name in _TABLES}
     tables["ranges"] = InMemory(ranges)
     activities = (chunks_of(tables[name], _OF_WINDOWS) for name in ("kernels", "copies"))

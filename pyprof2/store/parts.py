@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from pyprof2.errors import StoreError, is_shortage, shortage
+from pyprof2.tables import Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from pyprof2.tables import Table
 
 
 _FAR: Final = 1 << 62
@@ -31,6 +30,7 @@ class TableParts:
         table: which one.
         offsets: the number of rows before each part, at least one, and at the end that of all.
         parquet: the open file.
+        others: the columns that are of another file with the same parts, and what writes it.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class TableParts:
         self._row_count = row_count
         # Nothing is read ahead, nor by threads of Arrow's, each of which keeps memory of its own.
         self.parquet = pq.ParquetFile(file, pre_buffer=False)
+        self.others: tuple[Collection[str], Callable[[], Path]] = (), lambda: file
         groups = range(self.parquet.metadata.num_row_groups)
         # A table without rows has one part, too: it says which columns there are.
         counts = [self.parquet.metadata.row_group(group).num_rows for group in groups] or [0]
@@ -72,7 +73,13 @@ class TableParts:
         if not self.row_count:
             return self.table.schema(columns).empty_table()
         try:
-            found = self.parquet.read_row_group(part, columns=list(columns), use_threads=False)
+            others = [name for name in columns if name in self.others[0]]
+            names = [name for name in columns if name not in self.others[0]]
+            found = self.parquet.read_row_group(part, columns=names, use_threads=False)
+            if others:
+                of_others = self._others.read_row_group(part, columns=others, use_threads=False)
+                for name in others:
+                    found = found.append_column(name, of_others[name])
         except (OSError, pa.ArrowException) as error:
             if is_shortage(error):
                 raise shortage(error, self._file) from error
@@ -82,6 +89,10 @@ class TableParts:
             if what is not None:
                 raise self._damaged(what)
         return self.table.conform(found, columns)
+
+    @cached_property
+    def _others(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.others[1](), pre_buffer=False)
 
     def empty(self, columns: Sequence[str]) -> pa.Table:
         """Return columns without rows, in the order of the table."""
@@ -113,55 +124,20 @@ class TableParts:
         return StoreError(msg)
 
 
-class SpooledParts:
-    """Parts of a table of numbers, in a file that is ours: written once, each read by itself."""
+def spooled(file: Path, schema: pa.Schema, parts: Iterable[pa.Table]) -> TableParts:
+    """Return parts of a table of numbers without null, written once into a file that is ours.
 
-    def __init__(self, file: Path, schema: pa.Schema, parts: Iterable[pa.Table]) -> None:
-        """Write the parts, each of which may be made when it is asked for.
-
-        Args:
-            file: to be written; it does not exist yet.
-            schema: columns of whole numbers without null.
-            parts: that have these columns.
-        """
-        self._file, self._schema = file, schema
-        counts, self._bounds = [0], []
-        with pa.ipc.new_file(file, schema) as writer:
-            for part in parts:
-                if not part.num_rows:
-                    continue
-                writer.write_batch(part.combine_chunks().to_batches()[0])
-                counts.append(part.num_rows)
-                self._bounds.append(
-                    {n: tuple(pc.min_max(part[n]).as_py().values()) for n in schema.names}
-                )
-        self.offsets: NDArray[np.int64] = np.cumsum(counts)
-
-    @property
-    def row_count(self) -> int:
-        """The number of rows in all parts."""
-        return int(self.offsets[-1])
-
-    def __len__(self) -> int:
-        """Return the number of parts."""
-        return len(self._bounds)
-
-    def read(self, part: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a part."""
-        # Not mapped: what is read once would stay in memory until the file is closed.
-        with pa.OSFile(str(self._file)) as source:
-            batch = pa.ipc.open_file(source).get_batch(part)
-        return pa.Table.from_batches([batch]).select(columns)
-
-    def empty(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns without rows."""
-        return self._schema.empty_table().select(columns)
-
-    def bounds(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the least and the greatest value of a column, of each part."""
-        found = [each[column] for each in self._bounds]
-        least, greatest = np.array(found, np.int64).reshape(-1, 2).T
-        return least, greatest
+    Args:
+        file: to be written; it does not exist yet.
+        schema: of the parts.
+        parts: each of which may be made when it is asked for.
+    """
+    with pq.ParquetWriter(file, schema, compression="none", use_dictionary=False) as writer:
+        for part in parts:
+            if part.num_rows:
+                writer.write_table(part, part.num_rows)
+    columns = tuple(Column(each.name, each.type, "", nullable=False) for each in schema)
+    return TableParts(file, Table(file.stem, "", columns))
 
 
 ROW_KEYS: Final = {

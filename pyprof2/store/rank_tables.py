@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pyprof2.store.folder import STORED, open_parts, read_rank
+from pyprof2.store.folder import STORED, open_parts, read_rank, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from pyprof2.analysis.chunked import ChunkedTable
     from pyprof2.analysis.intervals import Bool, Int
     from pyprof2.store.parts import TableParts
 
 _WITH_LINES: Final = ("kernels", "copies", "ops", "memory")
+"""The tables whose `source` is another one with another folder of the user's own code."""
 _LINED: Final = ("stack_id", "shared_source")
-"""The columns that lines are chosen anew by."""
+"""The columns that lines are chosen by."""
 _JUDGED: Final = ("kernels", "copies")
-_SUMS: Final = ("sums", "sum_calls", "axis_sums", "axis_sum_calls")
-"""The tables that are not made anew: where they do not hold, the rows are added up again."""
-_OF_DEVICE: Final = {*_JUDGED, "utilization", *_SUMS}
-"""The tables that another device makes others of, by its roofs."""
-_OF_ROOT: Final = {*_WITH_LINES, "idle", "idle_sums", "summary", *_SUMS}
-"""The tables that another folder of the user's own code makes others of, by its lines."""
-_LATER: Final = ("idle_sums", "device_use", *_SUMS)
+"""The tables that another device gives other roofs and verdicts."""
+_OF_ROOT: Final = ("idle", "idle_sums", "summary")
+"""The results that another folder of the user's own code makes others of, by its lines."""
+_LATER: Final = ("idle_sums", "device_use")
 """The tables that earlier versions of the same schema did not write."""
 
 
 @dataclass(frozen=True)
 class RankTables:
     """The tables of one rank, of which only the columns that are asked for are read.
+
+    A named device or folder of the user's own code makes other columns of some tables, and other
+    tables of some results. They are written once, when they are first asked for, and are read as
+    those of the store are.
 
     Attributes:
         store: its folder.
@@ -56,36 +62,20 @@ class RankTables:
     ) -> pa.Table:
         """Return a table, with the columns named in its order, or with all; or some rows of it.
 
-        It is that of the store, or, where `is_as_stored` says no, made anew of others; those of
-        sums of kernels are always those of the store.
-
         Raises:
             StoreError: the table is missing or damaged.
             TableError: its file does not have the table's columns.
         """
-        wanted = {n for n in STORED[name].names if columns is None or n in columns}
-        if where is not None and not self.is_as_stored(name):
-            return self.read(name, columns).filter(pa.array(where))
+        wanted = [n for n in STORED[name].names if columns is None or n in columns]
         if where is not None:
             return self.rows(name, np.flatnonzero(where), wanted)
-        if self.is_as_stored(name) or name in _SUMS:
+        if not self._is_made(name) and self._others(name).isdisjoint(wanted):
             return read_rank(self.store, name, self.rank, wanted)
-        if name not in _WITH_LINES:
-            return STORED[name].conform(self._made_anew(name), wanted)
-        from pyprof2.analysis.hardware.verdict import JUDGED, JUDGED_BY, judge
+        return pa.concat_tables(self.in_parts(name, wanted)).unify_dictionaries()
 
-        if self.device is None or name not in _JUDGED or wanted.isdisjoint(JUDGED):
-            return self._with_lines(name, wanted)
-        rows = self._with_lines(name, wanted | set(JUDGED_BY))
-        return STORED[name].conform(judge(rows, self.devices(), self.device), wanted)
-
-    def is_as_stored(self, name: str) -> bool:
-        """Whether a table is that of the store: it is there, and no named device or root counts."""
-        if (self.device is not None and name in _OF_DEVICE) or (
-            self.source_root is not None and name in _OF_ROOT
-        ):
-            return False
-        return name not in _LATER or (self.store / name / f"rank-{self.rank}.parquet").is_file()
+    def has_sums(self, name: str) -> bool:
+        """Whether stored sums are those of the rows, whose roofs and lines are as recorded."""
+        return self.device is None and self.source_root is None and self._file(name).is_file()
 
     @cached_property
     def source_roots(self) -> list[str]:
@@ -99,69 +89,44 @@ class RankTables:
         """Return tables by name, each with the columns needed; None: all."""
         return {name: self.read(name, columns) for name, columns in needed.items()}
 
-    def reduced(
-        self, name: str, columns: Sequence[str], reduce: Callable[[pa.Table], pa.Table]
-    ) -> pa.Table:
-        """Return what a function leaves of a table, as it is stored, which it is given in parts.
-
-        Raises:
-            StoreError: the table is missing or damaged.
-        """
-        parts = self.parts(name)
-        left = [reduce(parts.read(number, columns)) for number in range(len(parts))]
-        return pa.concat_tables([STORED[name].schema(columns).empty_table(), *left])
-
     def rows(self, name: str, at: Int, columns: Collection[str]) -> pa.Table:
         """Return columns of the rows at ascending positions; only parts that have any are read.
 
-        What is said of the roof is that of the recorded device: it depends on other rows too.
-
         Raises:
             StoreError: the table is missing or damaged.
         """
-        root = self.source_root if name in _WITH_LINES and "source" in columns else None
-        wanted = [n for n in STORED[name].names if n in columns or (root and n in _LINED)]
+        wanted = [n for n in STORED[name].names if n in columns]
         parts = self.parts(name)
         of = np.searchsorted(parts.offsets, at, "right") - 1
         found = [
             parts.read(part, wanted).take(pa.array(at[of == part] - parts.offsets[part]))
             for part in np.unique(of).tolist()
         ]
-        rows = pa.concat_tables([STORED[name].schema(wanted).empty_table(), *found])
-        rows = rows.unify_dictionaries()
-        return rows if root is None else self._chosen_lines(name, rows, root, columns)
+        return pa.concat_tables([parts.empty(wanted), *found]).unify_dictionaries()
 
     def parts(self, name: str) -> TableParts:
-        """Return a table as it is stored, whose rows are read part by part.
+        """Return a table whose rows are read part by part.
 
         Raises:
             StoreError: the table is missing or damaged.
         """
-        return open_parts(self.store, name, self.rank, own=self.own)
-
-    def chunked(self, name: str, columns: Sequence[str]) -> ChunkedTable:
-        """Return columns of a table as `read` gives it, read part by part where it is stored so.
-
-        Raises:
-            StoreError: the table is missing or damaged.
-        """
-        from pyprof2.analysis.chunked import InMemory
-
-        if self.is_as_stored(name):
-            return self.parts(name)
-        return InMemory(self.read(name, columns))
+        if self._is_made(name):
+            if not (self._made / name).is_dir():
+                write_table(self._made, name, self.rank, [self._result(name)])
+            return open_parts(self._made, name, self.rank, own=True)
+        found = open_parts(self.store, name, self.rank, own=self.own)
+        if others := self._others(name):
+            found.others = others, partial(self._other_columns, name, found)
+        return found
 
     def in_parts(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield a table as `read` gives it, part by part where it is as it is stored.
+        """Yield columns of a table part by part.
 
         Raises:
             StoreError: the table is missing or damaged.
         """
-        if self.is_as_stored(name):
-            parts = self.parts(name)
-            yield from (parts.read(part, columns) for part in range(len(parts)))
-        else:
-            yield self.read(name, columns)
+        parts = self.parts(name)
+        yield from (parts.read(part, columns) for part in range(len(parts)))
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the rows of table `devices`."""
@@ -172,15 +137,31 @@ class RankTables:
         rows: list[dict[str, Any]] = self.read("devices").to_pylist()
         return rows
 
-    def _made_anew(self, name: str) -> pa.Table:
-        """Return a table of results, made of tables that are not as they are stored."""
-        from pyprof2.analysis.chunked import InMemory
+    def _file(self, name: str) -> Path:
+        return self.store / name / f"rank-{self.rank}.parquet"
+
+    @cached_property
+    def _made(self) -> Path:
+        """The folder of what a named device or root makes others of; it goes with these tables."""
+        folder = tempfile.mkdtemp(prefix="pyprof2-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    def _is_made(self, name: str) -> bool:
+        """Whether a result is not that of the store, but made of tables that are others."""
+        if (name == "utilization" and self.device) or (name in _OF_ROOT and self.source_root):
+            return True
+        return name in _LATER and not self._file(name).is_file()
+
+    def _result(self, name: str) -> pa.Table:
+        """Return a result that is not that of the store."""
         from pyprof2.analysis.summaries import spent, summary, totals, utilization
         from pyprof2.analysis.time import steps
+        from pyprof2.analysis.time.idle import GRAPHS, INPUT, idle_of_ranks
         from pyprof2.analysis.time.step_windows import StepWindows
 
         if name == "idle":
-            return self._idle
+            return idle_of_ranks(self.several(INPUT | GRAPHS), self.source_root)
         if name == "idle_sums":
             return spent.idle_sums(self.in_parts("idle", spent.IDLE_INPUT), self.rank)
         if name == "summary":
@@ -189,31 +170,36 @@ class RankTables:
             return replace(stored, **summary.with_source(*lines)).table()
         windows = StepWindows.of(self.read("steps"))
         if name == "device_use":
-            of_rank = {n: InMemory(table) for n, table in self.several(steps.INPUT).items()}
-            return steps.steps_and_use(of_rank, windows, self.rank)[1]
-        tables = {n: InMemory(table) for n, table in self.several(utilization.NEEDED).items()}
+            tables = {name: self.parts(name) for name in steps.INPUT}
+            return steps.steps_and_use(tables, windows, self.rank)[1]
+        tables = {name: self.parts(name) for name in utilization.NEEDED}
         return utilization.utilization(tables, windows, self.devices(), self.device, self.rank)
 
-    @cached_property
-    def _idle(self) -> pa.Table:
-        """The table `idle` with the lines that `source_root` leads to, which takes long to find."""
-        from pyprof2.analysis.time.idle import GRAPHS, INPUT, idle_of_ranks
+    def _others(self, name: str) -> frozenset[str]:
+        """Return the columns that are not those of the store."""
+        lines = ["source"] if self.source_root and name in _WITH_LINES else []
+        if self.device is None or name not in _JUDGED:
+            return frozenset(lines)
+        from pyprof2.analysis.hardware.verdict import JUDGED
 
-        return idle_of_ranks(self.several(INPUT | GRAPHS), self.source_root)
+        return frozenset([*lines, *JUDGED])
 
-    def _with_lines(self, name: str, wanted: set[str]) -> pa.Table:
-        """Return a table; where another root is named, `source` is chosen anew."""
-        if self.source_root is None or "source" not in wanted:
-            return read_rank(self.store, name, self.rank, wanted)
-        needed = wanted.union(_LINED).intersection(STORED[name].names)
-        rows = read_rank(self.store, name, self.rank, needed)
-        return self._chosen_lines(name, rows, self.source_root, wanted)
-
-    def _chosen_lines(
-        self, name: str, rows: pa.Table, root: str, wanted: Collection[str]
-    ) -> pa.Table:
-        """Return rows with the `source` that the root of the user's own code leads to."""
+    def _other_columns(self, name: str, stored: TableParts) -> Path:
+        """Write the columns that are not those of the store, in the same parts; return the file."""
+        from pyprof2.analysis.hardware.verdict import JUDGED_BY, judge
         from pyprof2.analysis.linking.stacks import with_lines
 
-        stacks = read_rank(self.store, "stacks", self.rank)
-        return STORED[name].conform(with_lines(rows, stacks, root), wanted)
+        file, others = self._made / f"{name}.parquet", self._others(name)
+        if file.is_file():
+            return file
+        needed = others.union(JUDGED_BY, _LINED).intersection(STORED[name].names)
+        rows = read_rank(self.store, name, self.rank, needed)
+        if "source" in others:
+            rows = with_lines(rows, self.read("stacks"), self.source_root)
+        if self.device is not None and name in _JUDGED:
+            rows = judge(rows, self.devices(), self.device)
+        rows = STORED[name].conform(rows.select(sorted(others)), others)
+        with pq.ParquetWriter(file, rows.schema, compression="lz4") as writer:
+            for first, end in pairwise(stored.offsets.tolist()):
+                writer.write_table(rows.slice(first, end - first), max(1, end - first))
+        return file

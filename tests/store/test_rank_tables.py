@@ -1,19 +1,29 @@
-"""A rank's tables: those of the store, or made anew for another device or other lines."""
+"""A rank's tables: those of the store, or others for another device or other lines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gc
+import shutil
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from pyprof2.analysis.hardware import verdict
+from pyprof2.analysis.hardware.verdict import JUDGED
 from pyprof2.pipeline.parsing import parse
-from pyprof2.store.folder import STORED
+from pyprof2.store import folder as stores
+from pyprof2.store.folder import STORED, read_rank, write_table
 from pyprof2.store.rank_tables import RankTables
 from tests.kineto_events import frame, launched, op, trace
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
+    import pyarrow as pa
+
+GPU = ("kernels", "copies")
 ROOTED = ("kernels", "copies", "ops", "memory", "idle", "idle_sums", "summary")
 NOT_REMADE = ("sums", "sum_calls", "axis_sums", "axis_sum_calls")
 
@@ -68,16 +78,82 @@ def test_stored_sums_are_not_made_anew(store: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_the_tables_are_those_of_the_store_where_nothing_is_named(store: Path, name: str) -> None:
-    by_device, by_root = {"kernels", "copies", "utilization"}, set(ROOTED)
+@pytest.mark.parametrize(
+    ("named", "others", "columns"),
+    [
+        pytest.param({}, (), (), id="nothing"),
+        pytest.param({"device": "H100 SXM"}, (*GPU, "utilization"), JUDGED, id="device"),
+        pytest.param({"source_root": "/x"}, ROOTED, ("source",), id="root"),
+    ],
+)
+def test_all_else_is_as_it_is_stored(
+    store: Path, named: dict[str, Any], others: Collection[str], columns: Collection[str], name: str
+) -> None:
+    found, stored = RankTables(store, 0, **named).read(name), read_rank(store, name, 0)
 
-    assert RankTables(store, 0).is_as_stored(name)
-    assert RankTables(store, 0, device="H100 SXM").is_as_stored(name) == (
-        name not in {*by_device, *NOT_REMADE}
+    assert found.schema == stored.schema
+    if name not in others:
+        assert found.equals(stored)
+    elif name in (*GPU, "ops", "memory"):
+        assert found.drop_columns([n for n in columns if n in found.column_names]).equals(
+            stored.drop_columns([n for n in columns if n in stored.column_names])
+        )
+
+
+def test_other_columns_are_found_once_and_go_with_the_tables(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, judge = [], verdict.judge
+
+    def counted(*args: Any) -> pa.Table:
+        calls.append(args)
+        return judge(*args)
+
+    monkeypatch.setattr(verdict, "judge", counted)
+    tables = RankTables(store, 0, device="H100 SXM")
+
+    assert tables.parts("kernels").row_count == 2
+    assert tables.read("kernels", ["start_ns"]).num_rows == 2
+    assert not calls
+    whole = tables.read("kernels", ["bound", "start_ns"])
+    rows = tables.rows("kernels", np.array([1]), ["bound", "start_ns"])
+
+    assert len(calls) == 1
+    assert rows.to_pylist() == whole.to_pylist()[1:]
+    folder = tables._made
+    assert folder.is_dir()
+    del tables
+    gc.collect()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", [*ROOTED, "utilization"])
+def test_a_table_of_many_parts_is_that_of_one(
+    recording: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(stores, "_ROW_GROUP", 1)
+    cut = RankTables(parse(recording, tmp_path / "cut"), 0, "H100 SXM", "/x")
+
+    found = cut.read(name)
+
+    assert len(cut.parts("kernels")) == 2
+    assert found.to_pylist() == RankTables(store, 0, "H100 SXM", "/x").read(name).to_pylist()
+    assert [row for part in cut.in_parts(name, STORED[name].names) for row in part.to_pylist()] == (
+        found.to_pylist()
     )
-    assert RankTables(store, 0, source_root="/x").is_as_stored(name) == (
-        name not in {*by_root, *NOT_REMADE}
-    )
+
+
+def test_parts_without_rows_stay_parts(store: Path, tmp_path: Path) -> None:
+    """As those of a span that begins after the first part."""
+    whole = RankTables(store, 0, "H100 SXM", "/x").read("kernels")
+    shutil.copytree(store, tmp_path / "store")
+    rows = read_rank(store, "kernels", 0)
+    write_table(tmp_path / "store", "kernels", 0, [rows[:0], rows[:1], rows[:0], rows[1:]])
+
+    cut = RankTables(tmp_path / "store", 0, "H100 SXM", "/x")
+
+    assert len(cut.parts("kernels")) == 4
+    assert cut.read("kernels").to_pylist() == whole.to_pylist()
 
 
 def test_sums_of_idle_time_that_were_not_stored_are_made(recording: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def job() -> JobGraph:
     }
     of_rank = {r: f.astype({"kernel_id": "Int64"}) for r, f in of_rank.items()}
     graphs = [
-        rank_graph(lambda name, _: InMemory(NOTHING[name]), of_rank[r], r, lambda time: time)
+        rank_graph(lambda name: InMemory(NOTHING[name]), of_rank[r], r, lambda time: time)
         for r in range(3)
     ]
     for graph in graphs:

@@ -16,7 +16,7 @@ from pyprof2.analysis.time.idle import IN_PARTS, idle_in_windows
 from pyprof2.analysis.time.recordings import source_root
 from pyprof2.analysis.time.rows_in_time import RowsInTime
 from pyprof2.store.folder import ranks_of
-from pyprof2.store.parts import SpooledParts
+from pyprof2.store.parts import spooled
 from pyprof2.store.rank_tables import RankTables
 from pyprof2.tables import IDLE
 from tests.analysis.time.test_idle import (
@@ -117,7 +117,7 @@ def test_windows_of_a_real_trace_give_the_rows_of_the_store(
         parts = {name: InMemory.cut(whole[name], 700) for name in IN_PARTS}
         root = source_root(whole["trace"])
         found = idle_in_windows(
-            parts, whole, root, window=300, spool=partial(SpooledParts, tmp_path / f"{rank}")
+            parts, whole, root, window=300, spool=partial(spooled, tmp_path / f"{rank}")
         )
         rows = [IDLE.conform(part, COLUMNS) for part in found]
         assert texts(rows) == texts([tables.read("idle").select(COLUMNS)])
