@@ -133,20 +133,11 @@ def explain_row(tables: RunTables, reference: str, rank: int | None) -> dict[str
         return PredictedStep(tables).explain(device)
 
     parse_reference(reference)
-    return next(explain_all(tables, [(_rank_of(tables, reference, rank), reference)]))
-
-
-def _rank_of(tables: RunTables, reference: str, rank: int | None) -> int:
-    """Return the rank whose row a reference names.
-
-    Raises:
-        UsageError: there is no such rank, or which of several is not said.
-    """
     ranks = [each.rank for each in tables.ranks]
     if rank is None and len(ranks) > 1:
         refuse(f"{reference}: in which rank? Add --rank N, one of {listed(ranks)}")
     (found, *_) = tables.of(rank)
-    return found.rank
+    return next(explain_all(tables, [(found.rank, reference)]))
 
 
 def explain_all(

@@ -29,11 +29,11 @@ def memory_by_device(tables: RunTables) -> MemoryProfile:
     weights = last_weights(tables.table("weights"))
     begins = _begins(tables)
     # It keeps the tables, with which a store that is a temporary one goes away.
-    forward_times = partial(_forward_times, tables)
+    forward_times = partial(forward_times_of, tables)
     return MemoryProfile(tables.path, curves, {}, tags, weights, forward_times, begins)
 
 
-def _forward_times(tables: RunTables, rank: int) -> pd.DataFrame:
+def forward_times_of(tables: RunTables, rank: int) -> pd.DataFrame:
     """Return the times of forward of a rank's layers."""
     from pyprof2.analysis.memory.retained import forward_times
 

@@ -201,5 +201,5 @@ class RankTables:
         rows = STORED[name].conform(rows.select(sorted(others)), others)
         with pq.ParquetWriter(file, rows.schema, compression="lz4") as writer:
             for first, end in pairwise(stored.offsets.tolist()):
-                writer.write_table(rows.slice(first, end - first), end - first)
+                writer.write_table(rows.slice(first, end - first), max(1, end - first))
         return file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from pyprof2.analysis.hardware import verdict
 from pyprof2.analysis.hardware.verdict import JUDGED
 from pyprof2.pipeline.parsing import parse
 from pyprof2.store import folder as stores
-from pyprof2.store.folder import STORED, read_rank
+from pyprof2.store.folder import STORED, read_rank, write_table
 from pyprof2.store.rank_tables import RankTables
 from tests.kineto_events import frame, launched, op, trace
 
@@ -140,6 +141,19 @@ def test_a_table_of_many_parts_is_that_of_one(
     assert [row for part in cut.in_parts(name, STORED[name].names) for row in part.to_pylist()] == (
         found.to_pylist()
     )
+
+
+def test_parts_without_rows_stay_parts(store: Path, tmp_path: Path) -> None:
+    """As those of a span that begins after the first part."""
+    whole = RankTables(store, 0, "H100 SXM", "/x").read("kernels")
+    shutil.copytree(store, tmp_path / "store")
+    rows = read_rank(store, "kernels", 0)
+    write_table(tmp_path / "store", "kernels", 0, [rows[:0], rows[:1], rows[:0], rows[1:]])
+
+    cut = RankTables(tmp_path / "store", 0, "H100 SXM", "/x")
+
+    assert len(cut.parts("kernels")) == 4
+    assert cut.read("kernels").to_pylist() == whole.to_pylist()
 
 
 def test_sums_of_idle_time_that_were_not_stored_are_made(recording: Path, tmp_path: Path) -> None:
