@@ -112,7 +112,10 @@ class RankTables:
         """
         if self._is_made(name):
             if not (self._made / name).is_dir():
-                write_table(self._made, name, self.rank, [self._result(name)])
+                part = self._made / "part"  # as below
+                part.mkdir(exist_ok=True)
+                write_table(part, name, self.rank, [self._result(name)])
+                (part / name).replace(self._made / name)
             return open_parts(self._made, name, self.rank, own=True)
         found = open_parts(self.store, name, self.rank, own=self.own)
         if others := self._others(name):
@@ -199,7 +202,8 @@ class RankTables:
         if self.device is not None and name in _JUDGED:
             rows = judge(rows, self.devices(), self.device)
         rows = STORED[name].conform(rows.select(sorted(others)), others)
-        with pq.ParquetWriter(file, rows.schema, compression="lz4") as writer:
+        part = file.with_suffix(".part")  # who interrupts this may ask again
+        with pq.ParquetWriter(part, rows.schema, compression="lz4") as writer:
             for first, end in pairwise(stored.offsets.tolist()):
                 writer.write_table(rows.slice(first, end - first), max(1, end - first))
-        return file
+        return part.replace(file)
