@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import resource
 import subprocess
 import sys
 import zipfile
@@ -178,6 +176,16 @@ CASES: Final[dict[str, Callable[[], bytes]]] = {
 }
 
 
+MEASURES: Final = """
+import os, resource, subprocess, sys
+child = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL)
+resource.prlimit(child.pid, resource.RLIMIT_CPU, (int(sys.argv[1]),) * 2)
+_, status, usage = os.wait4(child.pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+"""
+"""A small process: a program begins with the memory of the one that starts it."""
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_hostile_json_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
     path, said = tmp_path / "trace.json", tmp_path / "said"
@@ -185,17 +193,16 @@ def test_hostile_json_is_read_or_refused_in_one_line(name: str, tmp_path: Path) 
     size = path.stat().st_size
     limit = SECONDS_MAX + SECONDS_FOR_MB * size / 1e6
 
+    command = [Path(sys.executable).with_name("pyprof2"), "prof", "-q", path]
     with said.open("w") as file:
-        child = subprocess.Popen(
-            [Path(sys.executable).with_name("pyprof2"), "prof", "-q", path],
-            stdout=subprocess.DEVNULL, stderr=file,
+        measured = subprocess.run(
+            [sys.executable, "-c", MEASURES, str(int(limit) + 1), *command],
+            stdout=subprocess.PIPE, stderr=file, text=True, check=True,
         )  # fmt: skip
-        resource.prlimit(child.pid, resource.RLIMIT_CPU, (int(limit) + 1,) * 2)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+    code, seconds, kilobytes = map(float, measured.stdout.split())
 
     text = said.read_text()
-    assert (child.returncode, text.count("\n")) in ((0, 0), (1, 1)), text
+    assert (code, text.count("\n")) in ((0, 0), (1, 1)), text
     assert "a fault in pyprof2" not in text
-    assert usage.ru_utime + usage.ru_stime < limit
-    assert usage.ru_maxrss * 1024 < MEMORY_MAX + TIMES_SIZE * size
+    assert seconds < limit
+    assert kilobytes * 1024 < MEMORY_MAX + TIMES_SIZE * size
