@@ -193,7 +193,7 @@ def test_hostile_json_is_read_or_refused_in_one_line(name: str, tmp_path: Path) 
     size = path.stat().st_size
     limit = SECONDS_MAX + SECONDS_FOR_MB * size / 1e6
 
-    command = [Path(sys.executable).with_name("pyprof2"), "prof", "-q", path]
+    command = [str(Path(sys.executable).with_name("pyprof2")), "prof", "-q", str(path)]
     with said.open("w") as file:
         measured = subprocess.run(
             [sys.executable, "-c", MEASURES, str(int(limit) + 1), *command],
