@@ -75,14 +75,15 @@ def socket_folder() -> Path:
     return folder
 
 
-def open_own(path: Path) -> IO[str]:
-    """Open a text file of this user's to read and write; neither links nor pipes are opened.
+def open_own(path: Path, *, to_lock: bool = False) -> IO[str]:
+    """Open a text file of this user's to read, or to lock; neither links nor pipes are opened.
 
     Raises:
         OSError: it cannot be opened, or is somebody else's.
     """
-    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    file = os.fdopen(os.open(path, flags), "r+", encoding="utf-8", errors="surrogateescape")
+    flags = os.O_RDWR if to_lock else os.O_RDONLY
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    file = os.fdopen(os.open(path, flags), encoding="utf-8", errors="surrogateescape")
     found = os.fstat(file.fileno())
     is_others = hasattr(os, "geteuid") and found.st_uid != os.geteuid()
     if is_others or not stat.S_ISREG(found.st_mode):

@@ -200,8 +200,8 @@ def _by_following(
 ) -> tuple[Int, Int]:
     """Return for each convolution outside of any op the code in `known` of what may be its result.
 
-    This is what the bias is added to inside of it, else what the next call got. Calls of numbers
-    alone between them, such as the counter of a batch norm, change no tensor and are passed over.
+    This is what the bias is added to inside of it, else what the next call got. Additions
+    of numbers alone between them, the counter of a batch norm, are passed over.
     """
     category = [category_of(text) for text in ops.names]
     is_conv = np.array([text == "conv" for text in category] or [False])[ops.name]
@@ -225,6 +225,7 @@ def _by_following(
         is_passed = np.array(
             [not any(isinstance(i, tuple) or i.shape for i in items) for items in shaped] or [False]
         )
+        is_passed &= np.array([calls[n].op == "aten::add_" for n in numbers.tolist()] or [False])
         passed = is_passed[inverse] if len(seen) else np.zeros(0, bool)
         following[tops[first[~passed]]] = tops[at[~passed]]
         first, at = first[passed], at[passed] + 1

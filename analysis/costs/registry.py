@@ -265,7 +265,7 @@ def is_composite(op: str) -> bool:
     return _plain_name(op) in _composites
 
 
-_ONE_TYPE: Final = frozenset({"matmul", "conv", "norm", "softmax"})
+_ONE_TYPE: Final = frozenset({"conv", "norm", "softmax"})
 _SEVERAL_TYPES: Final = frozenset({"aten::cudnn_batch_norm_backward"})
 """One of its inputs is a buffer of bytes from the forward pass."""
 
@@ -276,7 +276,8 @@ def lacks_types(call: OpCall) -> bool:
     if not found or any(item.dtype for item in found):
         return False
     name = _plain_name(call.op)
-    is_one = category_of(name) in _ONE_TYPE and name not in _SEVERAL_TYPES
+    is_one = name.startswith("aten::") and category_of(name) in _ONE_TYPE
+    is_one = is_one and name not in _SEVERAL_TYPES
     return is_one or name in _of_one_type
 
 

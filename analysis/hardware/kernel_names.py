@@ -220,17 +220,20 @@ _XMMA: Final = re.compile(rf"xmma_\w{{0,80}}?_({_FLOAT})({_FLOAT})_({_FLOAT})")
 _NVJET: Final = re.compile(r"nvjet_(?:sm\d{2,3}_)?([hts])\w([hts])_")
 """Operands and result."""
 _ARGUMENT: Final = re.compile(
-    r"(?:[<,]\s?|lambda\()(?:\w{1,40}::){0,8}(float|double|Half|__half|half|BFloat16|__nv_bfloat16)"
+    r"(?:[<,]\s?|lambda\()(?:\w{1,40}::){0,8}(float|double|Half|__half2?|half2?|half_t|BFloat16|__nv_bfloat162?|bfloat16_t)"
     r"(?=(?: const)?\s?(?:[>,)]|\Z))"
 )
-_CASTS: Final = re.compile("WithCast|gpu_kernel_impl<")
-"""Kernels that may read and write other types than they compute in."""
+_CASTS: Final = re.compile(
+    r"WithCast|gpu_kernel_impl<|[fF](?:loat|p)8|int8|complex|\bchar\b(?!\s?\*)|quant|dequant"
+)
+"""Kernels that may read and write other types than they compute in, or than are known here."""
 _TF32: Final = re.compile(r"cutlass_8\d_tensorop_s1688gemm_(?![bft])")
 """Where CUTLASS names no type, its instruction has only one: TF32, of tensors of f32."""
 _SPELLED: Final = {
     "fp16": "f16", "fp32": "f32", "tf32": "f32", "fp64": "f64", "s": "f32", "d": "f64", "h": "f16",
     "c": "c64", "z": "c128", "t": "bf16", "float": "f32", "double": "f64", "Half": "f16",
-    "__half": "f16", "half": "f16", "BFloat16": "bf16", "__nv_bfloat16": "bf16",
+    "__half": "f16", "__half2": "f16", "half": "f16", "half2": "f16", "half_t": "f16",
+    "BFloat16": "bf16", "__nv_bfloat16": "bf16", "__nv_bfloat162": "bf16", "bfloat16_t": "bf16",
 }  # fmt: skip
 
 
@@ -243,23 +246,27 @@ def element_of(kernel: str) -> str | None:
     of 16 bits those of f32 are what the kernel adds up in.
     """
     kernel, short = kernel[:TELLING], short_name(kernel)[:TELLING]
-    if _TF32.search(kernel):
-        return "f32"
-    if blas := _BLAS.search(kernel):
-        result, letter, instruction, operands = blas.groups()
-        if letter == "s" and (instruction or result or operands):
-            return _one_type(result or letter, operands or "")
-        return _one_type(letter)
-    if found := _XMMA.search(short) or _NVJET.match(short):
-        return _one_type(*found.groups())
     # Without the arguments of the function itself, which say nothing of its tensors.
     template = kernel.partition(">(")[0]
     if "lambda(" not in template:
         template = template[template.find("<") :] if "<" in template else ""
-    first, *rest = [_SPELLED[word] for word in _ARGUMENT.findall(template)] or [""]
-    if _CASTS.search(kernel) or not {*rest} <= {first, "f32"}:
+    types = [_SPELLED[word] for word in _ARGUMENT.findall(template)]
+    if _CASTS.search(kernel):
         return None
-    in_16_bits = first in ("f16", "bf16") and (first in rest or "norm" in short)
+    if _TF32.search(kernel):
+        return "f32"
+    if blas := _BLAS.search(kernel):
+        result, letter, instruction, operands = blas.groups()
+        named = _one_type(letter)
+        if letter == "s" and (instruction or result or operands):
+            named = _one_type(result or letter, operands or "")
+        return named if {*types} <= {named} else None
+    if found := _XMMA.search(short) or _NVJET.match(short):
+        return _one_type(*found.groups())
+    first, *rest = types or [""]
+    if not {*rest} <= {first, "f32"}:
+        return None
+    in_16_bits = first in ("f16", "bf16") and (first in rest or "layer_norm" in short)
     return first or None if {*rest} <= {first} or in_16_bits else None
 
 

@@ -92,8 +92,8 @@ def decided(summary: Mapping[str, Any], manifest: Mapping[str, Any], advice: Adv
     missing = s["kernel_count"] - s["launched_count"] - s["unsure_count"]
     if lost := s["lost_launch_count"]:
         found["launches"] = (
-            f"{lost:,} of them ran after work that has a launch: the recorder lost launches; "
-            "record fewer steps at once"
+            f"{lost:,} of them ran after work that has a launch: the recorder lost launches, or a "
+            "process that was not recorded made them; record fewer steps at once, and all processes"
         )
     elif missing and missing == s["early_launch_count"]:
         found["launches"] = (

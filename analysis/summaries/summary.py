@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyprof2.analysis.intervals import Bool
 
 NEEDED: Final = {
-    "kernels": ("start_ns", "dur_ns", "pid", "tid", "device", "stream", "device_name", "op",
+    "kernels": ("start_ns", "dur_ns", "pid", "tid", "span", "device", "stream", "device_name", "op",
                 "shared_op", "op_id", "layer", "source", "direction", "recompute", "forward_op_id",
                 "flops", "link", "link_note", "launch_id", "graph_node"),
     "copies": ("start_ns", "dur_ns", "device"),
@@ -202,11 +202,12 @@ class _KernelTotals:
 
     def _without_launch(self, kernels: pa.Table) -> dict[str, int]:
         """Return how many have no launch, before and behind the first of their stream that has."""
-        keys = np.stack([int_column(kernels, name, -1) for name in ("device", "stream")])
+        keys = np.stack([int_column(kernels, name, -1) for name in ("span", "device", "stream")])
         streams, stream = np.unique(keys, axis=1, return_inverse=True)
         stream, at, end = stream.ravel(), np.arange(kernels.num_rows), kernels.num_rows
         is_launched = kernels["launch_id"].is_valid().to_numpy()
         lacks = ~is_launched & ~_is(kernels["link_note"], UNSURE).to_numpy()
+        lacks &= kernels["stream"].is_valid().to_numpy()
         own = [tuple(key) for key in streams.T.tolist()]
         first = np.array([-1 if self._unlaunched.get(key, 0) is None else end for key in own])
         np.minimum.at(first, stream[is_launched], at[is_launched])

@@ -11,7 +11,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -310,14 +311,19 @@ def _safe_path() -> Iterator[None]:
     if get_start_method() == "fork":
         yield
         return
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop("PYTHONSAFEPATH")
-        if before is not None:
-            os.environ["PYTHONSAFEPATH"] = before
+    with _ENVIRONMENT:
+        before = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop("PYTHONSAFEPATH", None)
+            if before is not None:
+                os.environ["PYTHONSAFEPATH"] = before
+
+
+_ENVIRONMENT: Final = Lock()
+"""It is that of all threads."""
 
 
 class _Workers:

@@ -122,7 +122,8 @@ def abandoned_claim(folder: Path) -> dict[str, str] | None:
 
     None: there is no claim, or its run may still be at work, or it was somebody else's.
     """
-    with contextlib.suppress(OSError, ValueError, RecursionError), open_own(folder / CLAIM) as file:
+    errors = contextlib.suppress(OSError, ValueError, RecursionError)
+    with errors, open_own(folder / CLAIM, to_lock=True) as file:
         facts = json.loads(file.read(_LONGEST))
         locks = _locks()
         if locks is not None and is_own(folder) and facts["host"] == _host():

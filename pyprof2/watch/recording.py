@@ -291,7 +291,7 @@ def remove_abandoned(output: Path) -> None:
         for folder in pattern:
             if not is_own(folder, alone=True):
                 continue  # whoever made it says what to remove
-            with contextlib.suppress(OSError), open_own(folder / _LOCK) as lock:
+            with contextlib.suppress(OSError), open_own(folder / _LOCK, to_lock=True) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its daemon is dead
                 written = map(Path, lock.read().splitlines())
                 for path in (*written, *folder.glob(f"{_STEM}*")):

@@ -121,6 +121,16 @@ def test_they_do_not_where_tensors_may_be_of_several_types(tmp_path: Path) -> No
     assert [nbytes for _, nbytes in found] == [None] * 3
 
 
+@pytest.mark.parametrize(
+    "name", ["aten::_int_mm", "aten::_scaled_mm", "aten::_weight_int8pack_mm", "quantized::linear"]
+)
+def test_products_of_packed_weights_are_not_of_one_type(name: str) -> None:
+    tensors = (Tensor((16, 32)), Tensor((32, 64)))
+
+    assert not lacks_types(OpCall(name, tensors))
+    assert lacks_types(OpCall("aten::mm", tensors))
+
+
 def test_a_type_that_is_recorded_is_no_other(tmp_path: Path) -> None:
     operands: dict[str, Any] = {"dims": [[2, 3], [3, 4]], "types": ["double", "double"]}
     found = counted(
@@ -294,6 +304,13 @@ OWN: Final = "the inputs recorded with the op"
             0,
             "its inputs, and the shape of its result, [2,8,8,8]: the input of the next call", 2,
             id="the call after a counter",
+        ),
+        pytest.param(
+            [
+                op("aten::conv2d", 0, 9, **CONV), op("aten::randn", 20, 2),
+                op("aten::mul_", 30, 9, **RESULT),
+            ],
+            0, None, None, id="a call that may make another tensor",
         ),
         pytest.param(
             [

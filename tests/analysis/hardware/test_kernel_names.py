@@ -432,6 +432,12 @@ def test_the_name_says_the_one_type_of_all_tensors(kernel: str, element: str) ->
             id="tensors that it may cast",
         ),
         pytest.param("void f(float*, float)", id="arguments"),
+        pytest.param(
+            "void implicit_convolve_sgemm<__half, __half, 1024, 5>(int)", id="a sum in f32"
+        ),
+        pytest.param("bn_fw_tr_1C11_kernel_NCHW<__half2, float, 512, true, 1>(P)", id="f32 beside"),
+        pytest.param("f<InvStd, c10::Half, float, float, int>(P)", id="no type twice"),
+        pytest.param("dequantize_kernel<float>(P)", id="packed weights"),
         pytest.param("", id="nothing"),
     ],
 )  # fmt: skip
