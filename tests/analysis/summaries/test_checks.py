@@ -11,7 +11,7 @@ import pytest
 from pyprof2.analysis.summaries.checks import decided, find_lacks
 from pyprof2.analysis.summaries.findings import COLUMNS, Finding, findings_table, merge_ranks
 from pyprof2.analysis.summaries.range_times import INPUT, range_times
-from pyprof2.api.run import load
+from pyprof2.api.run import load, parse
 from pyprof2.cli import main
 from pyprof2.parsers.formats import advice_of
 from tests.kineto_events import (
@@ -392,3 +392,18 @@ def test_no_line_advises_what_was_done_whatever_a_recording_holds(tmp_path: Path
         # What is said of the shapes of ops is one thing.
         shapes = {advice for line, advice in lines.items() if "no shapes" in line}
         assert len(shapes) <= 1, chosen
+
+
+def test_work_launched_before_a_second_recording_of_a_worker_is_early_too(tmp_path: Path) -> None:
+    """Both files of the worker begin with a kernel whose launch came before them."""
+    for number in range(2):
+        at = number * 1_000_000
+        trace(
+            tmp_path / f"host_5.{1000 + number}.pt.trace.json",
+            kernel(at + 5, 2, 7), launched(at + 10, 1, at=at + 60, dur=5),
+        )  # fmt: skip
+    run = load(parse(tmp_path, tmp_path / "net.pyprof2"))
+
+    assert run.table("kernels")["span"].to_pylist() == [0, 0, 1, 1]
+    advice = run.check().set_index("finding")["advice"]
+    assert EARLY in advice["kernels without a launch in the recording"]
