@@ -8,6 +8,8 @@ import stat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
+from pyprof2.errors import say
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,9 +35,21 @@ def is_own(path: Path, *, alone: bool = False) -> bool:
     return found.st_uid == os.geteuid() and not (alone and found.st_mode & _WRITABLE)
 
 
-def is_of_one_owner(path: Path, others: Iterable[Path]) -> bool:
-    """Whether a file or folder is of the user whose one of some others is."""
-    return path.stat().st_uid in {other.stat().st_uid for other in others}
+def of_their_owner(found: Iterable[Path], files: Iterable[Path], option: str) -> list[Path]:
+    """Return the paths whose owner is that of one of some files; a line on stderr names the others.
+
+    Args:
+        found: what lies beside the files.
+        files: recordings.
+        option: which reads the others.
+    """
+    owners, kept = {file.stat().st_uid for file in files}, []
+    for path in found:
+        if path.stat().st_uid in owners:
+            kept.append(path)
+        else:
+            say(f"{path}: not read, as its owner is not the recording's; {option} reads it")
+    return kept
 
 
 def make_own_folder(path: Path) -> None:

@@ -87,7 +87,11 @@ def test_store_of_another_user(seen: dict[str, Any]) -> None:
 
 def test_beside_of_another_user(seen: dict[str, Any]) -> None:
     assert seen["plain"]["code"] == 0
-    assert seen["shared"] == seen["plain"]
+    shared, plain = seen["shared"], seen["plain"]
+    assert (shared["code"], shared["out"]) == (0, plain["out"])
+    said = [line for line in shared["err"].splitlines() if line not in plain["err"].splitlines()]
+    assert len(said) == 3, shared["err"]
+    assert all(": not read, as its owner is not the recording's; --" in line for line in said)
 
 
 def test_home_of_another_user(seen: dict[str, Any]) -> None:

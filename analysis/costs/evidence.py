@@ -31,7 +31,7 @@ from pyprof2.analysis.hardware.kernel_names import element_of, elements_of
 from pyprof2.analysis.intervals import Int, nearest_marked
 from pyprof2.columns import TextColumn, combine_keys, lookup
 from pyprof2.recording import TextCodes
-from pyprof2.signatures import OpCall, Scalar, Tensor, format_text, parse_inputs
+from pyprof2.signatures import OpCall, Tensor, format_text, parse_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -206,48 +206,41 @@ def _by_following(
     category = [category_of(text) for text in ops.names]
     is_conv = np.array([text == "conv" for text in category] or [False])[ops.name]
     is_add = np.array([text == "aten::add_" for text in ops.names] or [False])[ops.name]
-    tops = np.flatnonzero(ops.parent < 0)
+    is_add &= signature >= 0
+    counts = [
+        number
+        for number in np.unique(signature[is_add]).tolist()
+        if not any(
+            isinstance(item, tuple) or (isinstance(item, Tensor) and item.shape)
+            for item in calls[number].inputs
+        )
+    ]
+    tops = np.flatnonzero((ops.parent < 0) & ~(is_add & np.isin(signature, counts)))
     tops = tops[np.argsort(ops.thread[tops], kind="stable")]
-    first = np.flatnonzero(is_conv[tops] & (signature[tops] >= 0) & ~ops.backward[tops])
+    pairs = np.flatnonzero(ops.thread[tops[1:]] == ops.thread[tops[:-1]])
+    first, after = tops[pairs], tops[pairs + 1]
+    is_asked = is_conv & (signature >= 0) & ~ops.backward
+    asked = is_asked[first] & (signature[after] >= 0)
     following = np.full(len(ops), -1, np.int64)
-    at = first + 1
-    while len(first):  # as many rounds as calls of numbers follow one another
-        there = at < len(tops)
-        first, at = first[there], at[there]
-        seen = signature[tops[at]]
-        there = (ops.thread[tops[at]] == ops.thread[tops[first]]) & (seen >= 0)
-        first, at, seen = first[there], at[there], seen[there]
-        numbers, inverse = np.unique(seen, return_inverse=True)
-        shaped = (
-            [item for item in calls[n].inputs if item is not None and not isinstance(item, Scalar)]
-            for n in numbers.tolist()
-        )
-        is_passed = np.array(
-            [not any(isinstance(i, tuple) or i.shape for i in items) for items in shaped] or [False]
-        )
-        is_passed &= np.array([calls[n].op == "aten::add_" for n in numbers.tolist()] or [False])
-        passed = is_passed[inverse] if len(seen) else np.zeros(0, bool)
-        following[tops[first[~passed]]] = tops[at[~passed]]
-        first, at = first[passed], at[passed] + 1
-    inside = np.flatnonzero(is_add & (ops.parent >= 0) & (signature >= 0))
+    following[first[asked]] = after[asked]
+    inside = np.flatnonzero(is_add & (ops.parent >= 0))
     inside = inside[is_conv[ops.parent[inside]]]
     top = nearest_marked(ops.parent, ops.parent < 0)[inside]
-    is_asked = (is_conv & (signature >= 0) & ~ops.backward)[top]
-    following[top[is_asked]] = inside[is_asked]
-    asked = np.flatnonzero(following >= 0)
-    source = following[asked]
-    pairs, inverse = np.unique(
+    following[top[is_asked[top]]] = inside[is_asked[top]]
+    found = np.flatnonzero(following >= 0)
+    source = following[found]
+    distinct, inverse = np.unique(
         np.stack((signature[source], ops.parent[source] >= 0)), axis=1, return_inverse=True
     )
     codes = []
-    for number, is_inside in pairs.T.tolist():
+    for number, is_inside in zip(*distinct.tolist(), strict=True):
         seen_first = _first(calls[number])
         where = "its bias is added to it" if is_inside else "the input of the next call"
         clue = seen_first and Clue(_result(seen_first, where), Evidence(following=seen_first))
         codes.append(known[clue] if clue else -1)
     result, origin = np.full((2, len(ops)), -1, np.int64)
-    result[asked] = np.array(codes, np.int64)[inverse.ravel()]
-    origin[asked] = source
+    result[found] = np.array(codes, np.int64)[inverse.ravel()]
+    origin[found] = source
     return result, origin
 
 

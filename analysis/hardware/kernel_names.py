@@ -211,7 +211,7 @@ def elements_of(name: str) -> tuple[str, ...]:
 
 _FLOAT: Final = "bf16|tf32|f16|fp16|f32|fp32|f64|fp64"
 _BLAS: Final = re.compile(
-    rf"(?<![A-Za-z0-9])(?:({_FLOAT})_)?([sdhcz])([0-9]{{0,6}})(?:gemm|cudnn)"
+    rf"(?<![A-Za-z0-9])(?:({_FLOAT})_)?([sdh])([0-9]{{0,6}})(?:gemm|cudnn)"
     rf"(?:_(?:relu_)?({_FLOAT})(?![A-Za-z0-9]))?(?![a-z0-9])"
 )
 """A product of cuBLAS, cuDNN or CUTLASS: result, letter of the sum, instruction, operands."""
@@ -231,7 +231,7 @@ _TF32: Final = re.compile(r"cutlass_8\d_tensorop_s1688gemm_(?![bft])")
 """Where CUTLASS names no type, its instruction has only one: TF32, of tensors of f32."""
 _SPELLED: Final = {
     "fp16": "f16", "fp32": "f32", "tf32": "f32", "fp64": "f64", "s": "f32", "d": "f64", "h": "f16",
-    "c": "c64", "z": "c128", "t": "bf16", "float": "f32", "double": "f64", "Half": "f16",
+    "t": "bf16", "float": "f32", "double": "f64", "Half": "f16",
     "__half": "f16", "__half2": "f16", "half": "f16", "half2": "f16", "half_t": "f16",
     "BFloat16": "bf16", "__nv_bfloat16": "bf16", "__nv_bfloat162": "bf16", "bfloat16_t": "bf16",
 }  # fmt: skip

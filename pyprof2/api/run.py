@@ -264,7 +264,8 @@ class Run(Displayed):
             by: one or more of `cause`, `group`, `source`, `op`, `layer`, `call`, `step`,
                 `thread`, `device`, `rank`, `note`, `phase` of an inference server.
             rank: only this one.
-            normal_gap_us: see `idle_table`.
+            normal_gap_us: how long a gap of queued work, or the time from a launch to its start,
+                may be that needs no other reason; None: 30 us.
 
         Raises:
             UsageError: an axis or the rank is unknown.

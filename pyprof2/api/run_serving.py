@@ -43,20 +43,7 @@ def serving_table(tables: RunTables, pattern: str | None = None) -> pa.Table:
 
 
 def serving_steps(tables: RunTables, pattern: str | None = None) -> pd.DataFrame:
-    """Return the steps of an inference server, and a row for work that no step launched.
-
-    Args:
-        tables: of the run.
-        pattern: a regular expression that all of a range's name matches, for a server whose
-            names are not known, with groups of any of the names `phase`, `requests`, `c_req`,
-            `c_sq`, `c_sk`, `c_sqsq`, `c_sqsk`, the same with `g_`, and `padded`.
-
-    Returns:
-        Table `SERVING_STEPS`; no rows without such ranges.
-
-    Raises:
-        UsageError: `pattern` is malformed.
-    """
+    """Return the steps of an inference server; see `Run.serving_steps`."""
     return as_pandas(serving_table(tables, pattern), ("rank",))
 
 

@@ -15,7 +15,7 @@ from pyprof2.analysis.assembly.linked import SharedFindings, link_recording
 from pyprof2.analysis.linking.windows import windows_of
 from pyprof2.errors import TraceError
 from pyprof2.markers import CAPTURES
-from pyprof2.own_files import is_of_one_owner
+from pyprof2.own_files import of_their_owner
 from pyprof2.parsers import find_traces, read_recordings
 from pyprof2.pipeline.ranks import claimed, digest_of
 
@@ -76,7 +76,8 @@ def find_capture_files(
     places = list(named)
     if not places and beside:
         folders = dict.fromkeys(file.parent / CAPTURES for file in files)
-        places = [each for each in folders if each.is_dir() and is_of_one_owner(each, files)]
+        beside_them = [each for each in folders if each.is_dir()]
+        places = of_their_owner(beside_them, files, "--capture")
     read = {file.absolute() for file in files}
     found: dict[Path, CaptureFile] = {}
     for place in places:

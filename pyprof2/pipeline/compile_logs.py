@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyprof2.errors import TraceError
-from pyprof2.own_files import is_of_one_owner
+from pyprof2.own_files import of_their_owner
 from pyprof2.parsers.torch_trace import LOG_NAME, find_logs, read_log
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def find_compile_logs(files: Sequence[Path], named: Path | None) -> list[Path]:
     if named is None:
         folders = dict.fromkeys(file.parent for file in files)
         beside = [path for folder in folders for path in find_logs(folder)]
-        return [path for path in beside if is_of_one_owner(path, files)]
+        return of_their_owner(beside, files, "--torch-trace")
     found = find_logs(named)
     if not found:
         msg = f"{named}: no {LOG_NAME} in it; name that of TORCH_TRACE, or torch_compile_debug"
