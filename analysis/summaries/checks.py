@@ -98,7 +98,7 @@ def decided(summary: Mapping[str, Any], manifest: Mapping[str, Any], advice: Adv
     elif missing and missing == s["early_launch_count"]:
         found["launches"] = (
             "they ran before all work of their stream that has a launch: launched before the "
-            "recording began; later steps are whole"
+            "recording began; later work is whole"
         )
     if s["frame_count"]:
         found["sources"] = (
